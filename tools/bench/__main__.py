@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "farm": ("tools.bench.farm.simulate", "farms of up to 256 builders and 32 runners on a simulated clock"),
     "store": ("tools.bench.farm.store", "a record store of a million records: compaction and look-ups"),
     "refined": ("tools.bench.farm.refined", "a model refined from its traffic under load: speed, tail latency, swaps"),
+    "trusted": ("tools.bench.search.trusted", "tuned models against untuned ones, certificates against what is measured again"),
     "tune": ("tools.bench.policies.tuned", "tuning policies on this machine"),
     "gpu": ("tools.bench.gpu.compare_gpu", "a GPU target against torch, torch.compile and Triton"),
     "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),

@@ -8,7 +8,7 @@ from functools import partial
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.farm_session import FarmSession
-from tilewright.compiler.tuning.operator_tuning import environment, prior_of, task_of, tune_options, weight_of
+from tilewright.compiler.tuning.operator_tuning import cache_state, environment, prior_of, task_of, tune_options, weight_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import thread_count
 from tilewright.search.database.records import TuningLog
@@ -34,7 +34,8 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     """
     wanted = model.compilation.options
     at_once = 1 if farm is None else farm.runner.size
-    context = MeasureContext(builder, runner, environment(model.compilation.target), log, at_once=at_once)
+    cache = cache_state(model) if farm is None else None
+    context = MeasureContext(builder, runner, environment(model.compilation.target), log, at_once=at_once, cache=cache)
     policy = policies()[wanted.policy or Ucb.name]
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context)) for w in model.workloads]
     peak = measure_peak(thread_count(wanted.threads) if farm is None else 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.passes.spaces.family_registry import heuristics_of, space_of
+from tilewright.passes.spaces.threshold import calibrated
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits, Limits
@@ -18,7 +19,9 @@ _LARGE = 1 << 20  # extents of the shape whose kernel serves all
 
 def default_of(family: str, workload: Workload, limits: Limits, ordered: bool = False) -> tuple[tuple[TileConfig, ...], Node]:
     """What a family runs untuned. ordered: the kernel of large shapes for all; on a GPU with one behind it that has no guards."""
-    configs, root = heuristics_of(family).default(workload, limits)
+    module = heuristics_of(family)
+    own = [calibrated(module.Thresholds(), family, limits)] if isinstance(limits, HostLimits) and limits.calibrated else []
+    configs, root = module.default(workload, limits, *own)
     if not ordered:
         return configs, root
     chosen = configs[select(root, dict.fromkeys(workload.dims, _LARGE)).kernel].in_order(workload, limits)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("tools.bench.zoo.make_groups", "the operator groups of exported models as a table for the suite `zoo`"),
     "control": ("tools.bench.harness.compare:run_control", "loops, recurrences, decoding and a branch against the same"),
     "calls": ("tools.bench.harness.compare:run_calls", "what a call costs beside its kernels, thread scaling, memory"),
+    "compile": ("tools.bench.compile_time", "processor time of cold compiles of whole models, workers too, and peak memory"),
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),

@@ -81,8 +81,8 @@ class Calls:
 
 
 def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]], threads: int) -> Iterator[Record]:
-    """MiB a process grows by to hold a model and run a shape, weights included. Ours, and models of the suite `zoo` in ONNX Runtime,
-    are loaded from files that other processes made."""
+    """MiB a process grows by to hold a model and run a shape, weights included. Ours, and ONNX Runtime's of the suite `zoo`, are
+    loaded from files that other processes made."""
     for name, shape in cases:
         for system in systems:
             try:

@@ -62,11 +62,14 @@ def test_nothing_is_begun_after_the_time() -> None:
 
 
 def test_what_was_calibrated_is_what_runs_untuned() -> None:
-    here = replace(HERE, calibrated=(("host_matmul.no_longer", 3), ("threads.small", 1)))
-    assert small_of(HERE) == SMALL and small_of(here) == 1
+    here = replace(HERE, calibrated=(("host_matmul.no_longer", 3), ("threads.small", SMALL // 8 + 1)))
+    assert small_of(HERE) == SMALL and small_of(here) == SMALL // 8 + 1
+    assert all(small_of(replace(HERE, calibrated=(("threads.small", far),))) == SMALL for far in (0, 1, 1 << 40))
     configs, root = default_of("host_matmul", WORKLOAD, here)
     assert (configs, root) == default_of("host_matmul", WORKLOAD, HERE)
-    assert select(one_thread_when_small(root, WORKLOAD, small_of(here)), dict(SHAPES[3])).threads != 1
+    between = next(s for s in SHAPES if small_of(here) < effort(WORKLOAD).evaluate(dict(s)) <= SMALL)
+    assert select(one_thread_when_small(root, WORKLOAD, small_of(here)), dict(between)).threads != 1
+    assert select(one_thread_when_small(root, WORKLOAD, small_of(HERE)), dict(between)).threads == 1
 
 
 def test_a_calibration_is_kept_for_its_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

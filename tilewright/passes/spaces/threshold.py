@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tilewright.runtime.limits import HostLimits, Limits
 
 T = TypeVar("T")
+FARTHEST = 8  # times, either way, that a calibrated value may be away from the one that ships
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,12 @@ def origins(thresholds: Any) -> dict[str, tuple[int, Origin]]:
 
 def calibrated(thresholds: T, family: str, limits: Limits) -> T:
     """The thresholds of a family, those with the values of the machine that it was calibrated to have. What was calibrated and is
-    no threshold any more is passed over."""
+    no threshold any more is passed over, and so is a value that is far from the one that ships: none is tried."""
     own = dict(limits.calibrated) if isinstance(limits, HostLimits) else {}
-    names = [f.name for f in fields(thresholds)]  # type: ignore[arg-type]
-    found = {n: own[f"{family}.{n}"] for n in names if f"{family}.{n}" in own}
+    found = {}
+    for f in fields(thresholds):  # type: ignore[arg-type]
+        value, usual = own.get(f"{family}.{f.name}"), getattr(thresholds, f.name)
+        if value is not None and usual <= value * FARTHEST and value <= usual * FARTHEST:
+            found[f.name] = value
     changed: T = replace(thresholds, **found) if found else thresholds  # type: ignore[type-var]
     return changed

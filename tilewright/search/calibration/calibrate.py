@@ -60,18 +60,21 @@ class _Threads:
         return configs, one_thread_when_small(root, workload, thresholds.small)
 
 
+_Subjects = Sequence[tuple[Heuristics, Probe]]
+
+
 def calibrate(probes: Sequence[Probe], limits: HostLimits, timer: Timer, going: Callable[[], bool]) -> Iterator[Tried]:
     """Each threshold of the probes' families in turn, while `going`; what was found counts for those after it.
 
     timer: seconds of choices at a shape, of those that can be built and may run there.
     """
     found: dict[str, int] = {}
-    for family, heuristics, own in _subjects(probes, limits.threads or limits.cores):
-        for threshold in _known(family, heuristics, limits):
+    for family, subjects in _subjects(probes, limits.threads or limits.cores):
+        for threshold in _known(family, subjects[0][0], limits):
             if not going():
                 return
             here = replace(limits, calibrated=tuple(found.items()))
-            tried = _tried(heuristics, threshold, own, here, timer, going)
+            tried = _tried(threshold, subjects, here, timer, going)
             if tried is None:
                 continue
             if tried.best != threshold.value:
@@ -79,15 +82,15 @@ def calibrate(probes: Sequence[Probe], limits: HostLimits, timer: Timer, going: 
             yield tried
 
 
-def _subjects(probes: Sequence[Probe], threads: int) -> Iterator[tuple[str, Heuristics, list[Probe]]]:
-    """Family, heuristics and probes; that of threads first, where there are several: all other kernels run on so many."""
+def _subjects(probes: Sequence[Probe], threads: int) -> Iterator[tuple[str, _Subjects]]:
+    """Family, and its probes with their heuristics; that of threads first, where there are several: all other kernels run on so
+    many."""
     if threads > 1:
-        for probe in probes:
-            yield FAMILY, cast(Heuristics, _Threads(probe.family)), [probe]
+        yield FAMILY, [(cast(Heuristics, _Threads(p.family)), p) for p in probes]
     for family in dict.fromkeys(p.family for p in probes):
         module = family_registry.heuristics_of(family)
         if hasattr(module, "Thresholds"):
-            yield family, cast(Heuristics, module), [p for p in probes if p.family == family]
+            yield family, [(cast(Heuristics, module), p) for p in probes if p.family == family]
 
 
 def _known(family: str, heuristics: Heuristics, limits: HostLimits) -> list[Threshold]:
@@ -97,11 +100,11 @@ def _known(family: str, heuristics: Heuristics, limits: HostLimits) -> list[Thre
     return [t for t in found if t.name == "small"] if family == FAMILY else found
 
 
-def _tried(heuristics: Heuristics, threshold: Threshold, probes: Sequence[Probe], limits: HostLimits, timer: Timer,
+def _tried(threshold: Threshold, subjects: _Subjects, limits: HostLimits, timer: Timer,
            going: Callable[[], bool]) -> Tried | None:
     """None where no shape of the probes tells the values apart, or the time was over before all were measured."""
     logs: dict[int, list[float]] = {}
-    for probe in probes:
+    for heuristics, probe in subjects:
         chosen = choices(heuristics, threshold, probe.workload, limits, probe.shapes, lambda workload, configs: ())
         for place in differing(chosen):
             if not going():

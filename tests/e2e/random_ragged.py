@@ -1,8 +1,8 @@
 """Random ragged models, built with tilewright.compiler.ops, and batches of random lengths for them.
 
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, values by the sequence alone or the position
-alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED [TARGET]` runs many; on a GPU or the
-emulator some are of 16-bit floats.
+alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20
+batches of each model where nothing is said; on a GPU or the emulator some are of 16-bit floats.
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[i
 
 
 def main() -> None:
-    cases, seed, target = int(sys.argv[1]), int(sys.argv[2]), (*sys.argv[3:], "host")[0]
+    cases, seed, target = int(sys.argv[1]), int(sys.argv[2]), (*sys.argv[3:4], "host")[0]
+    batches = int((*sys.argv[4:], 20)[0])
     dtypes = ("f32", "f32", "f32", "f64") if target == "host" else ("f32", "f16")
     done = 0
     for number in range(cases):
@@ -209,14 +210,14 @@ def main() -> None:
         except tw.errors.TilewrightError as error:
             print("refused", seed, number, model.steps, error, flush=True)
             continue
-        for trial in range(20):
+        for trial in range(batches):
             lengths = model.lengths(rng)
             found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)))
             done += 1
             if found:
                 print("WRONG", seed, number, found, flush=True)
                 break
-    print(done, "batches of", cases, "models", flush=True)
+        print(done, "batches of", number + 1, "models", flush=True)
 
 
 if __name__ == "__main__":

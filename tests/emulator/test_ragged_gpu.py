@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -27,7 +30,7 @@ def layer(dtype: str) -> ops.Graph:
 
 @pytest.mark.parametrize(("dtype", "families", "tolerance"), [
     ("f32", {"simt", "gpu_rows"}, 1e-5),
-    ("f16", {"wgmma", "wgmma_attention"}, 1e-2),
+    ("f16", {"wgmma", "gpu_attention"}, 1e-2),
 ])
 def test_families(dtype: str, families: set[str], tolerance: float) -> None:
     numpy = {"f32": np.float32, "f16": np.float16}[dtype]
@@ -40,9 +43,86 @@ def test_families(dtype: str, families: set[str], tolerance: float) -> None:
         np.testing.assert_allclose(a.reshape(-1), b, tolerance, tolerance)
     shown = fn.explain(S=LENGTHS)
     assert families <= {c.family for c in shown.calls}
-    assert "5 sequences of a launch each" in str(shown)
+    assert "5 sequences by a block table" in str(shown)
     with pytest.raises(tw.errors.ShapeError, match="S = 41 of sequence 0"):
         fn(x, w, S_lengths=[41, 13])
     with pytest.raises(tw.errors.ShapeError, match="S_offsets: wanted"):
         fn.call_flat(x, w, np.array([0, 41, 54]))
     assert fn(x[:0], w, S_lengths=[])[0].shape == (0, WIDTH)
+
+
+def launches_of(fn: tw.CompiledFunction, *args: object, **named: object) -> tuple[object, int]:
+    """A call's result and how many kernels it launched."""
+    device = fn._caller.device
+    before = len(device.launches)
+    return fn(*args, **named), len(device.launches) - before
+
+
+def test_one_launch_for_all_sequences(tmp_path: Path) -> None:
+    """As many launches for two sequences as for five, of a saved model too."""
+    g = ops.Graph()
+    g.output(ops.softmax(g.input("x", ["B", "S", 8]), 1))
+    fn = tw.compile(g, {"B": (0, 8), "S": tw.Ragged(0, 40, over="B")}, target="emulator:sm_90a")
+    x = np.random.default_rng(0).standard_normal((sum(LENGTHS), 8)).astype(np.float32)
+    found, many = launches_of(fn, x, S_lengths=LENGTHS)
+    _, few = launches_of(fn, x[:5], S_lengths=[2, 3])
+    assert few == many == 1 + len(fn.program.tables[0].kernels)  # the prelude, and each kernel of the table
+    (wanted,) = evaluate_ragged(fn.program.source, "B", [x], {"S": LENGTHS})
+    np.testing.assert_allclose(found.reshape(-1), wanted, 1e-5, 1e-6)
+    fn.save(tmp_path / "model.tw")
+    np.testing.assert_array_equal(tw.load(tmp_path / "model.tw")(x, S_lengths=LENGTHS), found)
+
+
+@pytest.mark.parametrize(("dtype", "family"), [("f16", "wgmma"), ("f32", "simt")])
+def test_grouped_products_and_their_neighbours(dtype: str, family: str) -> None:
+    """Rows by expert times the weights of each: NaN in one expert reaches no other, though tiles of its rows lie over theirs."""
+    g = ops.Graph()
+    g.output(ops.matmul(g.input("x", ["E", "R", 64], dtype), g.input("w", ["E", 64, 64], dtype)))
+    fn = tw.compile(g, {"E": (1, 8), "R": tw.Ragged(0, 256, over="E")}, target="emulator:sm_90a")
+    numpy, rng, lengths = {"f16": np.float16, "f32": np.float32}[dtype], np.random.default_rng(0), [5, 0, 70, 3]
+    x, w = rng.standard_normal((sum(lengths), 64)).astype(numpy), (rng.standard_normal((4, 64, 64)) / 8).astype(numpy)
+    x[5:75], w[2] = np.nan, np.nan
+    found = fn(x, w, R_lengths=lengths)
+    assert {c.family for c in fn.explain(R=lengths).calls} == {family}
+    assert np.isnan(found[5:75]).all()
+    wanted = np.concatenate([x[:5].astype(float) @ w[0], x[75:].astype(float) @ w[3]])
+    np.testing.assert_allclose(np.concatenate([found[:5], found[75:]]), wanted, 1e-2, 1e-2)
+
+
+def test_several_lengths() -> None:
+    """Products of own M, N and K: where a sequence begins is a sum over those before it."""
+    g = ops.Graph()
+    g.output(ops.matmul(g.input("a", ["B", "M", "K"]), g.input("b", ["B", "K", "N"])))
+    fn = tw.compile(g, {"B": (1, 8), **{n: tw.Ragged(0, 64, over="B") for n in "MNK"}}, target="emulator:sm_90a")
+    sizes, rng = ((3, 5, 7), (17, 33, 1), (0, 4, 9), (40, 9, 36)), np.random.default_rng(0)
+    a = [rng.standard_normal((m, k)).astype(np.float32) for m, _, k in sizes]
+    b = [rng.standard_normal((k, n)).astype(np.float32) for _, n, k in sizes]
+    for x, y, z in zip(a, b, fn(a, b), strict=True):
+        np.testing.assert_allclose(z, x.astype(float) @ y, 1e-4, 1e-4)
+
+
+def test_lengths_that_nobody_sees_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where lengths are on the device alone, the prelude leaves out what is outside of the range or of the rows; no access leaves
+    its array, and the other sequences are right."""
+    g = ops.Graph()
+    x = g.input("x", ["B", "S", 8])
+    g.output(ops.add(ops.softmax(x, 1), 1.0))
+    fn = tw.compile(g, {"B": (0, 8), "S": tw.Ragged(2, 40, over="B", multiple_of=2)}, target="emulator:sm_90a")
+    monkeypatch.setattr(fn._caller, "_seen", lambda offsets: [0] * len(offsets))
+    monkeypatch.setattr(fn._caller.device.memory, "read", written(fn._caller.device.memory.read))
+    rows = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    for offsets in ([0, 4, 1, 60, 60], [0, 4, 400, 404, 60], [0, 4, 5, 8, 60], [-4, 4, 1 << 62, 50, 60], [0, 4, 20, 20, 60]):
+        found = fn.call_flat(rows, np.array(offsets))
+        for begin, end in pairwise(offsets):
+            if begin >= 0 and end <= 60 and 2 <= end - begin <= 40 and (end - begin) % 2 == 0:
+                wanted = np.exp(rows[begin:end]) / np.exp(rows[begin:end]).sum(0) + 1
+                np.testing.assert_allclose(found[begin:end], wanted, 1e-5)
+
+
+def written(read: object) -> object:
+    """Device memory of which all counts as written: what is left out is not."""
+    def reading(address: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        data, valid = read(address, size)  # type: ignore[operator]
+        return data, np.ones_like(valid)
+
+    return reading

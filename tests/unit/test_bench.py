@@ -214,6 +214,9 @@ class FakeTeam(Team):
 
     def worker(self, system: str) -> Worker:
         class Fake:
+            def __init__(self) -> None:
+                self.near: list[float] = []
+
             def turn(self, seconds: float) -> float:
                 return 2e-6 if system == OURS else 1e-6
 

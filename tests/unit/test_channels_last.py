@@ -201,3 +201,35 @@ def test_products_of_lower_rank_are_left() -> None:
       return %rows, %dot : tensor<?xf32>, tensor<f32>
     }}"""
     assert rewritten(text).count("linalg.generic") == text.count("linalg.generic")
+
+
+@pytest.mark.parametrize("short,lanes,copies", [(8, 4, 2), (8, 8, 0), (3, 4, 0), (0, 4, 0)])
+@pytest.mark.parametrize("stride,dilation", [(1, 1), (2, 1), (1, 2)])
+def test_filters_lie_along_the_vectors_of_short_rows(short: int, lanes: int, copies: int, stride: int, dilation: int) -> None:
+    """Five filters of rows of 4 to 7 pixels, of a padded image of one axis."""
+    n = (11 - 2 * dilation - 1) // stride + 1
+    text = f"""func.func @main(%x: tensor<?x3x9xf32> {{tw.dims = ["B", 3, 9]}}, %w: tensor<5x3x3xf32>) -> tensor<?x5x{n}xf32> {{
+      %c0 = arith.constant 0 : index
+      %zero = arith.constant 0.0 : f32
+      %b = tensor.dim %x, %c0 : tensor<?x3x9xf32>
+      %p = tensor.pad %x low[0, 0, 1] high[0, 0, 1] {{ ^bb0(%i: index, %j: index, %k: index):
+        tensor.yield %zero : f32 }} : tensor<?x3x9xf32> to tensor<?x3x11xf32>
+      %e = tensor.empty(%b) : tensor<?x5x{n}xf32>
+      %z = linalg.fill ins(%zero : f32) outs(%e : tensor<?x5x{n}xf32>) -> tensor<?x5x{n}xf32>
+      %y = linalg.conv_1d_ncw_fcw {{strides = dense<{stride}> : tensor<1xi64>, dilations = dense<{dilation}> : tensor<1xi64>}}
+        ins(%p, %w : tensor<?x3x11xf32>, tensor<5x3x3xf32>) outs(%z : tensor<?x5x{n}xf32>) -> tensor<?x5x{n}xf32>
+      return %y : tensor<?x5x{n}xf32>
+    }}"""
+    options = ChannelsLast(lanes=lanes, short=short)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9), (5, 3, 3))]
+    after = rewritten(text, options)
+    np.testing.assert_allclose(evaluate(after, arrays)[0], evaluate(text, arrays)[0], rtol=1e-5, atol=1e-5)
+    assert after.count(COPY) == (copies if n <= short else 0)
+
+
+@pytest.mark.parametrize("waste,copies", [(15, 2), (300, 1)])
+def test_a_1x1_window_with_steps_reads_a_copy_of_its_pixels(waste: int, copies: int) -> None:
+    """25 pixels of 90, in two vectors of 16 with 7 lanes off."""
+    text = function("%wy: tensor<5x3x1x1xf32>", convolution("y", "x", (5, 3, 1, 1), (9, 10), 2), "y", "tensor<?x5x5x5xf32>")
+    assert check(text, [(5, 3, 1, 1)], ChannelsLast(waste=waste)).count(COPY) == copies

@@ -72,7 +72,7 @@ def test_a_program_is_stored_as_it_was_read(attacked: list[Victim]) -> None:
     ("groups", [[]], "its manifest cannot be read"),
     ("sections", [], "wanted .* bytes, as its sections and signatures say"),
     ("schema", "three", "its manifest cannot be read"),
-    ("schema", 3, "its header says format 7 and its manifest format 3"),
+    ("schema", 3, "its header says format 8 and its manifest format 3"),
 ])  # fmt: skip
 def test_manifests_that_lie(attacked: list[Victim], tmp_path: Path, field: str, value: object, says: str) -> None:
     parts = Parts.of(attacked[1].data)

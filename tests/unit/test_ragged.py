@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from e2e import random_ragged
 
 import tilewright as tw
@@ -273,6 +274,10 @@ def test_explain(fn: tw.CompiledFunction) -> None:
     assert found.dims == {"B": 5, "sum(S)": 63}
     attention = next(c for c in found.calls if "sequences in one launch" in c.why)
     assert max(attention.dims.values()) == 40
+    assert attention.executed > attention.useful > 0  # keys of whole vectors
+    assert "padding" in str(found)
+    whole = next(c for c in fn.explain(S=(16, 32)).calls if "sequences in one launch" in c.why)
+    assert (whole.executed, whole.padding) == (whole.useful, 0.0)
     assert fn.memory(S=LENGTHS, threads=1).outputs == 4 * WIDTH * (63 + 5)
     assert fn.memory(S=LENGTHS, threads=1).arena < fn.memory(S=(40,) * 5, threads=1).arena
     with pytest.raises(tw.errors.OptionError, match="wanted the length of each sequence"):
@@ -285,6 +290,9 @@ def test_command_line() -> None:
     dims = parse_dims(["B=1:8", "S@x.1=ragged:1:512:B", "T=ragged:8:64:8:B"]).as_ranges()
     assert dims["S"] == tw.Ragged(1, 512, over="B", at="x.1")
     assert dims["T"] == tw.Ragged(8, 64, over="B", multiple_of=8)
+    assert parse_dims(["S=5,90", "T=3"]).batches == {"S": [5, 90]}
+    with pytest.raises(typer.BadParameter, match="'S' is given twice"):
+        parse_dims(["S=5,90", "S=1,2"])
 
 
 @pytest.mark.parametrize("seed", [1, 9])

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from tilewright.compiler.builder.assemble_kernel import assembled
+from tilewright.compiler.builder.build import BuiltKernel
 from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
@@ -18,14 +20,17 @@ from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.decision_tree import layout_of
 from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
+from tilewright.compiler.host.prelude_ptx import prelude_kernel, prelude_ptx
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.tuning.dispatch_tables import Tables
+from tilewright.compiler.tuning.table_work import with_work
 from tilewright.passes.mlir import ir, new_context
 from tilewright.runtime.cuda.cuda_table import cuda_table_ir
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle, Memory
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Argument, Asked, Call, Constant, Program
 from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.steps import shown
@@ -43,12 +48,15 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     arch = host_target(near).arch
     number = {t.workload: i for i, t in enumerate(tables.tables)}
     table_of = [number[c.workload.key] for c in plan.calls]
+    workloads = {w.key: w for w in model.workloads}
+    worked = tuple(with_work(t, workloads[t.workload], compilation.limits) for t in tables.tables)
     with new_context(), ir.Location.unknown():
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
     code = dict(tables.code)
     llvm_ir = dict(tables.llvm_ir)
+    prelude = _prelude(emitter, compilation.target, code) if emitter.block_tables else None
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
         table = cuda_table_ir()
@@ -72,7 +80,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         inputs=inputs,
         outputs=outputs,
         constants=constants,
-        tables=tuple(tables.tables),
+        tables=worked,
         calls=tuple(_call(c, t, tables.tables[t], shared.get(n, -1), outer)
                     for n, (t, c) in enumerate(zip(table_of, plan.calls, strict=True))),
         checks=ingested.checks,
@@ -95,6 +103,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         graph_memory=int(options.graph_memory),
         ragged=tuple(o.dim for o in plan.ragged),
         asked=asked_of(options),
+        prelude=prelude,
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)
@@ -106,6 +115,15 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         binder += seal_ir("binder", program)
         program = replace(program, binder_object=_add(_host_code(binder, near), binder, code, llvm_ir))
     return Bundle(program, code, memory, llvm_ir)
+
+
+def _prelude(emitter: HostProgram, target: Target, code: dict[str, Memory]) -> MicroKernel:
+    """The kernel that fills the block tables of a ragged program, and its code with that of the others."""
+    text = prelude_ptx(emitter.block_tables, emitter.dims, emitter.sequence_checks).encode()
+    kernel = replace(prelude_kernel(emitter.block_tables, emitter.dims), object=hashlib.sha256(text).hexdigest())
+    made = assembled(BuiltKernel(kernel, text, ""), target)
+    code[made.kernel.object] = made.code
+    return made.kernel
 
 
 def asked_of(options: CompileOptions) -> Asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewright.runtime.shape import Dim
 Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<ragged>ragged:)?(?P<lo>\d+)"
                   r"(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?(?::(?P<over>[A-Za-z_][\w.]*))?")
+_BATCH = re.compile(r"(?P<name>[^@=,]+)=(?P<lengths>\d+(?:,\d+)+)")
 DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place; T@x.1=1:128 "
             "for both; with :multiple at the end if need be; S=ragged:1:512:B where each of B sequences has a length of its own. "
             "Repeatable.")
@@ -27,10 +28,11 @@ INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the o
 
 @dataclass(frozen=True)
 class DimArguments:
-    """`ranges`: T=1:128; `values`: T=64."""
+    """`ranges`: T=1:128; `values`: T=64; `batches`: S=5,90, the length of each sequence."""
 
     ranges: dict[str, Dim]
     values: dict[str, int]
+    batches: dict[str, list[int]] = field(default_factory=dict)
 
     def as_ranges(self) -> dict[str, Dim]:
         """The ranges; a dim given only as a value is that one value."""
@@ -56,10 +58,16 @@ Given = Array | RandomValues
 
 def parse_dims(texts: Iterable[str] | None) -> DimArguments:
     """Read --dim options: `[NAME@]PLACE[,PLACE]=LO:HI[:MULTIPLE]`, `NAME=LO:HI[:MULTIPLE]`, either with
-    `ragged:LO:HI:OUTER` as the range, or `NAME=VALUE`."""
+    `ragged:LO:HI:OUTER` as the range, `NAME=VALUE`, or `NAME=LENGTH,LENGTH` for the sequences of a batch."""
     ranges: dict[str, Dim] = {}
     values: dict[str, int] = {}
+    batches: dict[str, list[int]] = {}
     for text in texts or ():
+        if (batch := _BATCH.fullmatch(text.strip())) is not None:
+            if batch["name"] in (batches | values | ranges):
+                raise typer.BadParameter(f"{batch['name']!r} is given twice", param_hint="--dim")
+            batches[batch["name"]] = [int(n) for n in batch["lengths"].split(",")]
+            continue
         m = _DIM.fullmatch(text.strip())
         if m is None or bool(m["ragged"]) != bool(m["over"]) or (m["ragged"] and not m["hi"]):
             raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@ARGUMENT.AXIS=LO:HI or ARGUMENT.AXIS=LO:HI, with "
@@ -76,7 +84,7 @@ def parse_dims(texts: Iterable[str] | None) -> DimArguments:
         else:
             dim = _range(text, int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at)
             ranges[name] = Ragged(dim, over=m["over"]) if m["ragged"] else dim
-    return DimArguments(ranges, values)
+    return DimArguments(ranges, values, batches)
 
 
 def _range(text: str, lo: int, hi: int, multiple: int, at: tuple[str, ...] | None) -> Dim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -20,7 +20,8 @@ def explain_command(
     file: Annotated[Path, typer.Argument(help=ANY_MODEL_HELP, exists=True, dir_okay=False)],
     dim: Annotated[
         list[str] | None,
-        typer.Option(help="Value of a dim: T=57; ranges, T=1:128, for a model that is not compiled yet. Repeatable."),
+        typer.Option(help="Value of a dim: T=57; lengths of a batch: S=5,90; ranges, T=1:128, for a model that is not compiled "
+                          "yet. Repeatable."),
     ] = None,
     constants: Constants = None,
     target: Target = "host",
@@ -51,14 +52,17 @@ def explain_command(
         return
     describe(out, program)
     values = arguments.values
-    if not values and program.dims:
+    if not values and not arguments.batches and program.dims:
         return
-    dims = check_dims(program, values)
+    dims: dict[str, Any] = {**values, **arguments.batches} if program.ragged else dict(check_dims(program, values))
     explanation, memory = fn.explain(**dims), fn.memory(**dims)
     for call in explanation.calls:
         figures = {"predicted": known(call.predicted, call.predicted), "measured": known(call.measured, call.measured)}
         out.event("call", **(msgspec.structs.asdict(call) | figures))
     out.event("memory", **msgspec.structs.asdict(memory))
-    rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims), c.why) for c in explanation.calls]
-    out.table(f"Calls at {dims_text(dims)}", ("call", "operator", "kernel", "units", "threads", "dims", "why"), rows)
+    work = ("useful", "executed", "padding") if explanation.batch else ()
+    rows = [(c.call, c.workload, c.config, c.units, c.threads or "all", dims_text(c.dims),
+             *((f"{c.useful:,}", f"{c.executed:,}", f"{c.padding:.1%}") if work else ()), c.why) for c in explanation.calls]
+    shown = explanation.dims if program.ragged else dims
+    out.table(f"Calls at {dims_text(shown)}", ("call", "operator", "kernel", "units", "threads", "dims", *work, "why"), rows)
     out.text(f"arena {memory.arena} bytes, constants {memory.constants} bytes, results {memory.outputs} bytes")

@@ -15,6 +15,7 @@ from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.host.block_tables import with_block_tables
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
@@ -29,7 +30,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.workload import Workload
-from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, ChannelsLast
+from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
@@ -112,6 +113,9 @@ def outline(compilation: Compilation) -> OutlinedModel:
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
             plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
+            if isinstance(limits, GpuLimits):
+                plan = with_block_tables(plan)
+                workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         if isinstance(limits, GpuLimits):
             workloads = dict(with_predicates(workloads, plan))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
@@ -192,7 +196,9 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 def _images(limits: Limits) -> ChannelsLast:
     """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
-    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS) if isinstance(limits, HostLimits) else ChannelsLast()
+    if not isinstance(limits, HostLimits):
+        return ChannelsLast()
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW)
 
 
 def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:

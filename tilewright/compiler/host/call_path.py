@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tilewright.compiler.builder.llvm_text import Value, fits
 from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, Seen, TorchText
 from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
+from tilewright.compiler.host.call_jagged import PACKED, jagged_ir, takes_jagged
 from tilewright.compiler.host.count_shapes import count_ir
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.call.dlpack import DLPACK_TYPES
@@ -70,10 +71,14 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         return ""
     parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, count_ir(len(program.dims)),
              is_in_ir(arch or machine())]
+    entry = ENTRY
+    if takes_jagged(program):
+        parts.append(jagged_ir(program, ENTRY))
+        entry = PACKED
     if not tensors or program.donated or len(arrays) > TENSORS or any(a.dtype not in DLPACK_TYPES for a in arrays):
-        return "\n".join([*parts, path.emit(ENTRY)])
+        return "\n".join([*parts, path.emit(entry)])
     torch = _CallPath(program, binder, work, TorchText(len(arrays)))
-    return "\n".join([*parts, TENSOR, torch.emit(_TORCH_ENTRY), path.emit(ENTRY, _TORCH_ENTRY)])
+    return "\n".join([*parts, TENSOR, torch.emit(_TORCH_ENTRY), path.emit(entry, _TORCH_ENTRY)])
 
 
 class _CallPath:

@@ -8,9 +8,10 @@ layers, share one function.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 
+from tilewright.compiler.host.block_tables import BlockTables
 from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
 from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
@@ -40,7 +41,9 @@ from tilewright.compiler.host.plan_steps import (
     counters_of,
     sites_of,
 )
-from tilewright.passes.codegen.emit import gep, integer_type, when
+from tilewright.compiler.host.run_values import RunValues
+from tilewright.compiler.host.table_launches import TableLaunches
+from tilewright.passes.codegen.emit import all_of, choose, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
@@ -56,24 +59,6 @@ THREADS = "threads"
 ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
-    stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
-    and the model's dims in memory. entry: where a call that is launched with others puts what it needs; null of others."""
-
-    table: ir.Value
-    scalars: ir.Value
-    slots: ir.Value
-    threads: ir.Value
-    work: ir.Value
-    stride: Index
-    dims: Mapping[str, Index]
-    operands: ir.Value
-    given: ir.Value
-    entry: ir.Value
-
-
 class HostProgram:
     """Emits one module. `dims`: model dims in order; `tables`: one per call's workload, `table_of[i]` for call i.
 
@@ -87,6 +72,8 @@ class HostProgram:
         self.i64 = integer_type(64)
         self.counters = [c.name for c in counters_of(plan.steps)]
         self.launches = plan.launches()
+        self.block_tables = BlockTables(plan if gpu else replace(plan, calls=[]), tables, table_of if gpu else [])
+        self.table_launches = TableLaunches(plan, dims, self.block_tables)
         self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]
@@ -182,6 +169,8 @@ class HostProgram:
 
     @property
     def _before_state(self) -> Expr:
+        if self.gpu:
+            return self.plan.arena.total + self.block_tables.bytes
         return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
 
     def arena(self) -> Expr:
@@ -206,6 +195,11 @@ class HostProgram:
                 result = arith.select(holds, result, self._number(number + 1))
         return result
 
+    @property
+    def sequence_checks(self) -> list[Check]:
+        """Those that lengths of a sequence may break."""
+        return [c for c in self.checks if self._is_of_sequence(c)]
+
     def _is_of_sequence(self, check: Check) -> bool:
         """Does it depend on lengths that differ from sequence to sequence?"""
         return bool(Expr.parse(check.expr).symbols & {o.dim.name for o in self.plan.ragged})
@@ -214,11 +208,18 @@ class HostProgram:
         """The status of the lengths and of the checks of each sequence, where nothing else failed."""
         if not self.plan.ragged:
             return status
-        offsets = [self._word(tensors, o.place.position, llvm.PointerType.get()) for o in self.plan.ragged]
+        places = [o.place.position for o in self.plan.ragged]
+        if self.gpu:  # behind all other tensors, as the host has them; null where they are on the device alone
+            places = [places[-1] + 1 + len(self.plan.bound) + len(self.plan.outputs) + i for i, _ in enumerate(places)]
+        offsets = [self._word(tensors, p, llvm.PointerType.get()) for p in places]
         self.sequences = SequenceLoop(self.plan.ragged, env, offsets, [n for n in self.plan.sums if len(factors_of(n)) > 1])
-        checks = [(n, c) for n, c in enumerate(self.checks) if self._is_of_sequence(c)]
-        found = self.sequences.lengths(checks, len(self.checks) + 1)
+        checks = [(n, c) for n, c in enumerate(self.checks) if c in self.sequence_checks]
+        known = all_of([self._is_there(o) for o in offsets]) if self.gpu else True
+        found = choose(known, self.i64, lambda: self.sequences.lengths(checks, len(self.checks) + 1), lambda: self._number(0))
         return arith.select(Index(status).eq(0), found, status)
+
+    def _is_there(self, pointer: ir.Value) -> ir.Value:
+        return arith.cmpi(arith.CmpIPredicate.ne, llvm.PtrToIntOp(self.i64, pointer).result, self._number(0))
 
     # -- run
 
@@ -226,9 +227,9 @@ class HostProgram:
              failed: ir.Value) -> ir.Value:
         env = self._environment(dims, threads)
         failed = self._check_sequences(tensors, env, failed)
-        slots = self._room([len(k.params) for t in self.tables for k in t.kernels])
+        slots = self._room([*(len(k.params) for t in self.tables for k in t.kernels), self.table_launches.slots])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
-        self.maps = TensorMaps(table, self.tables)
+        self.maps = self.table_launches.maps = TensorMaps(table, self.tables)
         rooms = self._group_rooms()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
@@ -243,7 +244,7 @@ class HostProgram:
             self.table_at = gep(arena, emit_expr(self.plan.arena.total, env).value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
             nothing = llvm.ZeroOp(llvm.PointerType.get()).result
-            run = _Run(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
+            run = RunValues(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
             scope = Scope(env, {
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
@@ -252,20 +253,22 @@ class HostProgram:
             if words is not None:
                 state = gep(arena, emit_expr(self._before_state, env).value(self.i64), integer_type(8))
                 found = Sites(sites, state, words)
+            if self.block_tables:
+                self.table_launches.fill(run, self.table_at, [self._word(tensors, o.place.position) for o in self.plan.ragged])
             launch = partial(self._launch_calls, run, rooms)
             StepEmitter(table, self.gpu, self.arch, launch, stopped, found).emit(self.plan.steps, scope)
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
 
-    def _launch_calls(self, run: _Run, rooms: tuple[ir.Value, ir.Value], members: Sequence[int], scope: Scope) -> None:
+    def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value], members: Sequence[int], scope: Scope) -> None:
         """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
         if len(members) > 1:
             self._launch_together(members, run, scope, *rooms)
         else:
             self._launch_one(members[0], run, scope)
 
-    def _launch_one(self, number: int, run: _Run, scope: Scope) -> None:
+    def _launch_one(self, number: int, run: RunValues, scope: Scope) -> None:
         """Launch a call, or fill its entry."""
         call = self.plan.calls[number]
 
@@ -273,7 +276,7 @@ class HostProgram:
             return scope.pointer(call.operands[index])
 
         if call.segments is not None and self.gpu:
-            self._launch_each_sequence(number, run, scope)
+            self.table_launches.launch(number, run, self.table_at, scope)
         elif call.segments is not None:
             self._launch_sequences(number, run, scope)
         elif number in self.shared:
@@ -290,7 +293,7 @@ class HostProgram:
     def _slots_of(self, number: int) -> int:
         return max(len(k.params) for k in self.tables[self.table_of[number]].kernels)
 
-    def _launch_together(self, members: Sequence[int], run: _Run, scope: Scope, entries: ir.Value, slots: ir.Value) -> None:
+    def _launch_together(self, members: Sequence[int], run: RunValues, scope: Scope, entries: ir.Value, slots: ir.Value) -> None:
         """One parallel loop over the work of all the calls."""
         llvm.StoreOp(self._number(len(members)), entries)
         used = 0
@@ -324,7 +327,7 @@ class HostProgram:
         """Memory for the most of so many words."""
         return llvm.AllocaOp(llvm.PointerType.get(), self._number(max(words, default=1)), ir.TypeAttr.get(self.i64)).result
 
-    def _launch_shared(self, number: int, pointer: Callable[[int], ir.Value], run: _Run) -> None:
+    def _launch_shared(self, number: int, pointer: Callable[[int], ir.Value], run: RunValues) -> None:
         """Call the function of equal calls, with the pointers that this one has to itself."""
         for index in self._pointers_of(number):
             llvm.StoreOp(pointer(index), self._element(run.operands, index))
@@ -342,11 +345,11 @@ class HostProgram:
         block = fn.regions[0].blocks[0]
         table, operands, scalars, slots, dims, work, threads, stride, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            run = _Run(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
+            run = RunValues(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 
-    def _launch_sequences(self, number: int, run: _Run, scope: Scope) -> None:
+    def _launch_sequences(self, number: int, run: RunValues, scope: Scope) -> None:
         """One launch over the units of all sequences."""
         call, tab = self.plan.calls[number], self.tables[self.table_of[number]]
         kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
@@ -371,14 +374,6 @@ class HostProgram:
         count = arith.select(total.le(PIECES), self._number(1), run.threads)
         call_pointer([fn, run.table, code, self.table_at, total.value(self.i64), count, run.work, run.stride.value(self.i64)])
 
-    def _launch_each_sequence(self, number: int, run: _Run, scope: Scope) -> None:
-        """A launch for each sequence, one after the other on a GPU's stream."""
-        def one(sequence: OneSequence) -> None:
-            pointer, layout = self._of_sequence(number, sequence, scope)
-            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=sequence.dims), layout)
-
-        self.sequences.each(self.plan.calls[number], one)
-
     def _of_sequence(self, number: int, sequence: OneSequence,
                      scope: Scope) -> tuple[Callable[[int], ir.Value], dict[str, Index]]:
         """Where each operand of a call begins for a sequence, and the layout symbols that the call's decision tree asks for."""
@@ -397,7 +392,7 @@ class HostProgram:
     def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
 
-    def _fill_slots(self, number: int, kernel: int, pointer: Callable[[int], ir.Value], run: _Run) -> None:
+    def _fill_slots(self, number: int, kernel: int, pointer: Callable[[int], ir.Value], run: RunValues) -> None:
         """The arguments of a kernel of a call. pointer: of an operand."""
         call, env = self.plan.calls[number], run.dims
         local = self._local(call, env)
@@ -418,7 +413,7 @@ class HostProgram:
                 word = self._word(run.scalars, call.scalars[p.index])
             llvm.StoreOp(word, self._element(run.slots, at))
 
-    def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: _Run,
+    def _launch(self, number: int, pointer: Callable[[int], ir.Value], first: Index, run: RunValues,
                 layout: Mapping[str, Index] | None = None) -> None:
         """Fill the slots of a call's kernel and launch it. pointer: of an operand; first: number of the call's first kernel;
         layout: the layout symbols that its decision tree asks for, where they are not those of the call."""
@@ -451,7 +446,7 @@ class HostProgram:
 
         emit_tree(tab.root, {**local, **(self._layout(number, call, env) if layout is None else layout)}, leaf)
 
-    def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: _Run) -> None:
+    def _enter(self, kernel: MicroKernel, call: PlannedCall, launch: Index, local: dict[str, Index], run: RunValues) -> None:
         """Fill the entry of a call whose kernel is chosen."""
         kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
         address = llvm.LoadOp(llvm.PointerType.get(), gep(kernels, launch.value(self.i64), self.i64)).result

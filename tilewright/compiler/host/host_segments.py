@@ -203,14 +203,6 @@ class SequenceLoop:
 
         return Index(self._over(call, body))
 
-    def each(self, call: PlannedCall, body: Callable[[OneSequence], None]) -> None:
-        """The body once for each sequence."""
-        def one(sequence: OneSequence, carried: ir.Value) -> ir.Value:
-            body(sequence)
-            return carried
-
-        self._over(call, one)
-
     def _over(self, call: PlannedCall, body: Callable[[OneSequence, ir.Value], ir.Value]) -> ir.Value:
         """Loop over the sequences with a value that begins at 0. call: whose operands say which sums of products are needed."""
         terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self._names)]

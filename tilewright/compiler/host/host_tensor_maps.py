@@ -12,6 +12,7 @@ from tilewright.runtime.device import TENSOR_MAP
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.kernel import Param
 from tilewright.runtime.program.tensor_map import DTYPES, HEAD_WORDS, MAP_ALIGNMENT, MAP_BYTES, MOST_AXES
+from tilewright.runtime.tensor import DType
 
 
 class TensorMaps:
@@ -35,12 +36,15 @@ class TensorMaps:
         """The slot's word: the address of the map of an operand, made now. dims: the model's; local: the workload's."""
         operand = call.operands[param.index]
         shape = (*call.workload.inputs, *call.workload.outputs)[param.index].dims
+        axes = [(emit_expr(shape[axis], local), emit_expr(operand.strides[axis], dims)) for axis in param.axes]
+        return self.made(slot, param, operand.dtype, pointer, axes)
+
+    def made(self, slot: int, param: Param, dtype: DType, pointer: ir.Value, axes: Sequence[tuple[Index, Index]]) -> ir.Value:
+        """The same of an operand of which the size and the stride along each axis of the map are known."""
         words = [llvm.PtrToIntOp(self.i64, pointer).result]
-        words += [self._number(n) for n in (DTYPES.index(operand.dtype), len(param.axes), param.swizzle)]
-        for axis, box in zip(param.axes, param.box, strict=True):
-            words.append(emit_expr(shape[axis], local).value(self.i64))
-            words.append(emit_expr(operand.strides[axis], dims).value(self.i64))
-            words.append(self._number(box))
+        words += [self._number(n) for n in (DTYPES.index(dtype), len(param.axes), param.swizzle)]
+        for (size, stride), box in zip(axes, param.box, strict=True):
+            words += [size.value(self.i64), stride.value(self.i64), self._number(box)]
         for at, word in enumerate(words):
             llvm.StoreOp(word, gep(self._words, self._number(at), self.i64))
         target = gep(self._targets, self._number(slot * MAP_BYTES), integer_type(8))

@@ -2,21 +2,26 @@
 
 Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every operand within 2^31 elements. Accesses of several
 elements are guarded too: by the offset and the strides of the operands that they touch. Kernels of a function with the attribute
-`tw.predicate` take the address of a byte last, and return at once where it is 0.
+`tw.predicate` take the address of a byte last, and return at once where it is 0. Kernels of one with `tw.segments` serve all
+sequences of a batch: a block finds the one that it works for in a block table, whose address comes last (Param.by_sequence), and
+what the emitters see is the problem of that sequence alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, resized
+import msgspec
+
+from tilewright.passes.codegen.emit import Memory, byte_width, gep, integer_type, resized
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
-from tilewright.passes.linalg.symbolic import PREDICATE
+from tilewright.passes.linalg.symbolic import PREDICATE, SEGMENTS
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
-from tilewright.runtime.program.kernel import Launch, MicroKernel, Param, offset_symbol, stride_symbol
-from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES
+from tilewright.passes.spaces.segments import Segments
+from tilewright.runtime.program.kernel import OUTER, Launch, MicroKernel, Param, offset_symbol, stride_symbol
+from tilewright.runtime.program.tensor_map import ALIGNMENT, MAP_ALIGNMENT, MAP_BYTES, MOST_AXES
 from tilewright.runtime.shape import Expr
 
 SHARED = "shared_memory"
@@ -38,8 +43,14 @@ class GpuKernel(KernelFrame):
         self.shared_bytes = 0
         self.threads = 0
         self._goes_by_byte = PREDICATE in self.fn.attributes
+        self.by_sequence = SEGMENTS in self.fn.attributes
+        self._first_block: Index | None = None
+        if self.by_sequence:
+            self._segments = Segments.parse(ir.StringAttr(self.fn.attributes[SEGMENTS]).value)
+            self.params = [msgspec.structs.replace(p, by_sequence=self._segments.has(p)) for p in self.params]
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
+        self._map_begins: list[Index | None] = []
         self._followed = False
         if index_bits == 32:
             for slot in self.operands:
@@ -95,6 +106,7 @@ class GpuKernel(KernelFrame):
 
     def use_workspace(self, size: Expr) -> None:
         """Ask for `size` bytes of global memory; before the first launch."""
+        self._refuse_for_sequences("a workspace")
         if not any(p.kind == "workspace" for p in self.params):
             self._slot(self.pointer_type(), Param("workspace"))
         self.workspace = size
@@ -104,8 +116,41 @@ class GpuKernel(KernelFrame):
         self._align(slot, max(1, ALIGNMENT // byte_width(slot.element)))
         number = sum(p.kind == "tensor_map" for p in self.params)
         made = Param("tensor_map", slot.number, axes=tuple(axes), box=tuple(box), swizzle=swizzle)
-        self._slot(ir.Type.parse("!llvm.ptr"), made)
+        self._slot(ir.Type.parse("!llvm.ptr"), self._map_of_all(slot, made) if self.by_sequence else made)
         return number
+
+    def _map_of_all(self, slot: TensorSlot, param: Param) -> Param:
+        """The map of an operand for all sequences. What lies behind a sequence's last row is then the next one's, so the rows may
+        not be summed over; nothing is ever copied to a result."""
+        what, rows, outer = f"operand {slot.number}", dict(self._segments.rows), dict(self._segments.outer)
+        if slot.result:
+            raise ValueError(f"{what}: a copy to a result would reach the rows of the next sequence")
+        if slot.number in rows and rows[slot.number] != slot.unit:
+            return msgspec.structs.replace(param, axis=rows[slot.number], by_sequence=True)
+        whole = slot.number in outer and outer[slot.number] * byte_width(slot.element) % ALIGNMENT == 0
+        if whole and len(param.axes) < MOST_AXES:
+            return msgspec.structs.replace(param, axes=(*param.axes, OUTER), box=(*param.box, 1), axis=OUTER, by_sequence=True)
+        if slot.number in self._segments.pointers or any(self.shapes.dims(slot.value)[a].symbols & set(self._segments.dims)
+                                                         for a in param.axes):
+            raise ValueError(f"{what}: its sequences are neither rows along one axis nor of one size; a tensor map would differ "
+                             "from one to the next")
+        return param
+
+    def sums_sequences(self, slot: TensorSlot, axis: int) -> bool:
+        """Do the rows of a sequence lie along this axis of an operand, where a launch serves several?"""
+        return self.by_sequence and bool(self.shapes.dims(slot.value)[axis].symbols & set(self._segments.dims))
+
+    def tensor_map_place(self, number: int, coords: Mapping[int, Index]) -> list[ir.Value]:
+        """Where a copy begins, in the order of the map's axes. coords: of the operand, by its axes."""
+        param, begin = self._map_params[number], self._map_begins[number]
+        moved = dict(coords)
+        if begin is not None:
+            moved[param.axis] = moved[param.axis] + begin if param.axis in moved else begin
+        return [resized(moved[a].value(self.index), integer_type(32)) for a in param.axes]
+
+    @property
+    def _map_params(self) -> list[Param]:
+        return [p for p in self.params if p.kind == "tensor_map"]
 
     def tensor_map(self, number: int) -> ir.Value:
         """The address of a tensor map, inside a launch."""
@@ -137,17 +182,22 @@ class GpuKernel(KernelFrame):
         neighbouring blocks along x that may use each other's shared memory. persistent: Launch.persistent.
         """
         self.threads, self.shared_bytes = threads, 0
+        if self.launches or persistent:
+            self._refuse_for_sequences("a second launch, or blocks that go on to further tiles")
         if self._goes_by_byte and not self.launches:
             self._slot(self.pointer_type(), Param("predicate"))
+        if self.by_sequence:
+            self._slot(self.pointer_type(), Param("table"))
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
         arguments = list(block.arguments)
         of_kind = {kind: [a for a, p in zip(arguments, self.params, strict=True) if p.kind == kind]
                    for kind in ("workspace", "tensor_map")}
         self._followed = False
+        self._map_begins = [None] * len(of_kind["tensor_map"])
         with ir.InsertionPoint(block):
             if self._goes_by_byte:
                 self._end_where_zero(arguments[-1])
-            self.bind(arguments)
+            self.bind(self._slots_of_sequence(arguments) if self.by_sequence else arguments)
             self._workspace_at = next(iter(of_kind["workspace"]), None)
             self._maps = of_kind["tensor_map"]
             grid = emit()
@@ -177,6 +227,36 @@ class GpuKernel(KernelFrame):
         text = ("{\n.reg .pred none;\n.reg .b16 byte;\nld.global.u8 byte, [$0];\nsetp.eq.u16 none, byte, 0;\n"
                 "@none exit;\n}")
         llvm.InlineAsmOp(None, [pointer], text, "l,~{memory}", has_side_effects=True)
+
+    def _refuse_for_sequences(self, what: str) -> None:
+        """ValueError where one launch serves the sequences of a batch."""
+        if self.by_sequence:
+            raise ValueError(f"{what}: a launch for all sequences of a batch has one block table and nothing else in common")
+
+    def _slots_of_sequence(self, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """The slots with those of this block's sequence in their places. All threads end where the block has none."""
+        self.follow()
+        i64, i8 = integer_type(64), integer_type(8)
+        block = resized(nvvm.read_ptx_sreg_ctaid_x(results=[integer_type(32)]), i64)
+        text = "{\n.reg .pred none;\nld.global.u64 $0, [$1];\nsetp.eq.u64 none, $0, 0;\n@none exit;\n}"
+        at = llvm.InlineAsmOp(i64, [gep(arguments[-1], block, i64)], text, "=l,l,~{memory}", has_side_effects=True).res
+        entry = llvm.IntToPtrOp(self.pointer_type(), at).result
+
+        def word(number: int) -> ir.Value:
+            return llvm.LoadOp(i64, gep(entry, Index(number).value(i64), i64), alignment=8, invariant=True).result
+
+        self._first_block = Index(resized(word(0), self.index))
+        found, number, maps = list(arguments), 0, 0
+        for at_slot, param in enumerate(self.params):
+            maps += param.kind == "tensor_map"
+            if param.by_sequence:
+                number += 1
+                moved = word(number)
+                if param.kind == "tensor_map":
+                    self._map_begins[maps - 1] = Index(resized(moved, self.index))
+                else:
+                    found[at_slot] = gep(arguments[at_slot], moved, i8) if param.kind == "pointer" else moved
+        return found
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
         inputs = sum(not slot.result for slot in self.operands)
@@ -212,8 +292,10 @@ class GpuKernel(KernelFrame):
         return self._special(nvvm.read_ptx_sreg_tid_x)
 
     def block_id(self, axis: str = "x") -> Index:
-        return self._special({"x": nvvm.read_ptx_sreg_ctaid_x, "y": nvvm.read_ptx_sreg_ctaid_y,
-                              "z": nvvm.read_ptx_sreg_ctaid_z}[axis])
+        """Number of this block; along x among those of its sequence, where the kernel serves several."""
+        found = self._special({"x": nvvm.read_ptx_sreg_ctaid_x, "y": nvvm.read_ptx_sreg_ctaid_y,
+                               "z": nvvm.read_ptx_sreg_ctaid_z}[axis])
+        return found if axis != "x" or self._first_block is None else found - self._first_block
 
     def blocks(self) -> Index:
         """How many were launched along x."""

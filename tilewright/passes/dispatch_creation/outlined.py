@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,8 +17,18 @@ from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
-from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, PREDICATE, SymbolicShapes, argument_attributes, integer, read_dims
+from tilewright.passes.linalg.symbolic import (
+    CONSTANT,
+    DIMS,
+    PREDICATE,
+    SEGMENTS,
+    SymbolicShapes,
+    argument_attributes,
+    integer,
+    read_dims,
+)
 from tilewright.passes.mlir import functions, ir, operations, owner, walk
+from tilewright.passes.spaces.segments import Segments
 from tilewright.passes.spaces.workload import Axes, Factor, Kind, Loop, Operand, Window, Workload
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
@@ -47,6 +58,14 @@ def predicated_ir(text: str) -> str:
     module = ir.Module.parse(text)
     next(functions(module)).attributes[PREDICATE] = ir.UnitAttr.get()
     return str(module)
+
+
+def segmented(workload: Workload, segments: Segments) -> Workload:
+    """The same workload with kernels that serve all sequences of a batch in one launch. GPU only; in the current context."""
+    module = ir.Module.parse(workload.ir)
+    next(functions(module)).attributes[SEGMENTS] = ir.StringAttr.get(str(segments))
+    key = hashlib.sha256(f"{workload.key} {segments}".encode()).hexdigest()
+    return replace(workload, key=key, ir=str(module), segments=str(segments))
 
 
 def workload_of(fn: ir.Operation, name: str) -> Workload:

@@ -140,7 +140,8 @@ class Workload:
     contraction; of attention those of the scores, then of the mixing. transcendentals: exponentials and their like in the bodies
     of the region. reductions: loops that are summed or joined over, of all its operations. accumulator: what a contraction
     adds its products in; None of other workloads and where a log does not tell. part_rows: steps of the first row loop that a
-    work unit has, where there are reductions in parts (passes/analysis/parts.py); else 0.
+    work unit has, where there are reductions in parts (passes/analysis/parts.py); else 0. segments: of one whose kernels serve
+    all sequences of a batch in one launch (GPU): what differs between them, as `Segments` writes it; empty for any other.
     """
 
     key: str
@@ -160,6 +161,7 @@ class Workload:
     reductions: int = 0
     accumulator: DType | None = None
     part_rows: int = 0
+    segments: str = ""
 
     def size(self, role: str) -> Expr:
         """Product of the extents of all loops with this role (1 when there is none)."""

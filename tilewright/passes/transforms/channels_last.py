@@ -3,10 +3,11 @@
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
 windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
-rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
-with pixels along the vectors instead, and moves nothing; so is a transposed one whose phases read one place each, whose result
-is copied (phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result
-no other reads.
+rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product with pixels
+along the vectors instead, and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose
+phases read one place each, whose result is copied (phased_convolution.py). Images of few channels, such as colours, are read as
+they are by a convolution whose result no other reads. Convolutions over one axis have filters along the vectors where their rows
+are short.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.copies import transposed
+from tilewright.passes.linalg.copies import COPY, transposed
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.shape_values import tensor_type
@@ -38,10 +40,11 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position, rep
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
 from tilewright.runtime.shape import Expr
 
+SHORT_ROW = 8  # pixels of a row, a register of AVX2: shorter rows leave lanes empty
 NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 windows, rows of 1 to 16 pixels, strides of 1 and 2
 # 3x3, 5x5 and 7x7 windows, steps of 1 and 2: with 1 to 4 channels 1.05 to 2.1 times as fast, with 8 to 32 0.84 to 1.16 times
 FEW_CHANNELS = 4
-_CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+_CONVOLUTION, _SEQUENCE = "linalg.conv_2d_nchw_fchw", "linalg.conv_1d_ncw_fcw"
 _POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 _LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
@@ -52,13 +55,15 @@ _FIRST = (0, 3, 1, 2)
 class ChannelsLast(Pass):
     """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution. narrow:
     pixels of a row up to which filters of each channel by itself run over at least `lanes` channels. few: channels up to which a
-    convolution stays, with pixels along the vectors, where no other reads its result."""
+    convolution stays, with pixels along the vectors, where no other reads its result. short: pixels of a row up to which
+    convolutions over one axis run over at least `lanes` filters."""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
     waste: int = 15
     narrow: int = 0
     few: int = 0
+    short: int = 0
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -79,10 +84,14 @@ class _Rewriter:
     def visit(self, op: ir.Operation) -> None:
         with ir.InsertionPoint(op), op.location:
             if _is_convolution(op):
-                if self._stays_first(op):
-                    self._product(op)
+                if self._skips(op):
+                    self._product(op, self._read_pixels(op))
+                elif self._stays_first(op):
+                    self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
-                    self._convolve(op)
+                    self._convolve(op, self._image(op.operands[0]), *_steps(op))
+            elif self._is_short(op):
+                self._over_filters(op)
             elif _is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._window(op)
@@ -100,8 +109,10 @@ class _Rewriter:
     def _fills_vectors(self, image: ir.Value) -> bool:
         """Are all pixels of a channel one run that fills its vectors?"""
         extents = self.views.shapes.dims(image)[2:]
-        if not collapses_free(image, range(2, 2 + len(extents)), self.views.shapes):
-            return False
+        return collapses_free(image, range(2, 2 + len(extents)), self.views.shapes) and self._fill(extents)
+
+    def _fill(self, extents: Sequence[Expr]) -> bool:
+        """Do so many pixels fill vectors?"""
         pixels = product(extents).constant
         lanes = self.options.lanes
         return pixels is None or -(-pixels // lanes) * lanes * 100 <= pixels * (100 + self.options.waste)
@@ -123,9 +134,26 @@ class _Rewriter:
         return few and shapes.bounds(shapes.dims(op.results[0])[3])[1] >= self.options.lanes and \
             self._known(image) is None and not _wanted(op.results[0])
 
-    def _product(self, op: ir.Operation) -> None:
+    def _skips(self, op: ir.Operation) -> bool:
+        """A 1x1 window that steps over pixels, of which it reads enough to fill their vectors, of no channels-last image."""
+        window = list(ir.RankedTensorType(op.operands[1].type).shape)[2:]
+        return window == [1, 1] and min(_steps(op)[0]) > 1 and self._known(op.operands[0]) is None and \
+            self._fill(self.views.shapes.dims(op.results[0])[2:])
+
+    def _read_pixels(self, op: ir.Operation) -> ir.Value:
+        """A copy of the pixels that a 1x1 window reads."""
+        image, steps = op.operands[0], _steps(op)[0]
+        dims = [*self.views.shapes.dims(image)[:2], *self.views.shapes.dims(op.results[0])[2:]]
+        empty = self.views.empty(dims, ir.RankedTensorType(image.type).element_type)
+        d = [ir.AffineExpr.get_dim(i) for i in range(4)]
+        access = ir.AffineMap.get(4, 0, [d[0], d[1], d[2] * steps[0], d[3] * steps[1]])
+        read = elementwise([image], empty, lambda x: x[0], [access])
+        read.owner.attributes[COPY] = ir.UnitAttr.get()
+        return read
+
+    def _product(self, op: ir.Operation, image: ir.Value) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""
-        image, filters = inputs(op)
+        filters = inputs(op)[1]
         n, c, h, w = self.views.shapes.dims(image)
         f = self.views.shapes.dims(filters)[0]
         ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
@@ -134,14 +162,30 @@ class _Rewriter:
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
         self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
 
-    def _convolve(self, op: ir.Operation) -> None:
-        """Loops image, row, column, filter, then window row, window column, channel."""
-        image, filters = inputs(op)
-        strides, dilations = _steps(op)
+    def _convolve(self, op: ir.Operation, image: ir.Value, strides: Sequence[int], dilations: Sequence[int]) -> None:
+        """Of a channels-last image. Loops image, row, column, filter, then window row, window column, channel."""
+        filters = inputs(op)[1]
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
         maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
-        made = rebuild(op, [self._image(image), filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        made = rebuild(op, [image, filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
+        self._back(op, made.results[0])
+
+    def _is_short(self, op: ir.Operation) -> bool:
+        """A convolution over one axis, of many filters, whose rows are at most `short` pixels."""
+        if op.name != _SEQUENCE or not self.options.short:
+            return False
+        shapes = self.views.shapes
+        filters = shapes.dims(inputs(op)[1])[0].constant or 0
+        return filters >= self.options.lanes and shapes.bounds(shapes.dims(op.results[0])[2])[1] <= self.options.short
+
+    def _over_filters(self, op: ir.Operation) -> None:
+        """Loops image, pixel, filter, then place in the window, channel."""
+        order = (0, 2, 1, 4, 3)
+        read, by, _ = (compose(m, _map(5, *order)) for m in maps_of(op))
+        maps = [_reordered(read, _last_order(3)), by, _map(5, 0, 1, 2)]
+        made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [self._start(op)], maps,
+                       ["parallel"] * 3 + ["reduction"] * 2)
         self._back(op, made.results[0])
 
     def _start(self, op: ir.Operation) -> ir.Value:
@@ -150,7 +194,7 @@ class _Rewriter:
         made_by = owner(start)
         if made_by is not None and made_by.name in ("tensor.empty", "linalg.fill"):
             old = self.views.shapes.dims(op.results[0])
-            return self.views.reshape(start, [old[a] for a in _LAST])
+            return self.views.reshape(start, [old[a] for a in _last_order(len(old))])
         return self._image(start)
 
     def _window(self, op: ir.Operation) -> None:
@@ -344,14 +388,15 @@ def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:
     """The constant pad `op` of the channels-last image `source`."""
     low, high = (mixed(op, name, 1 + i) for i, name in enumerate(("static_low", "static_high")))
     old = list(ir.RankedTensorType(op.results[0].type).shape)
+    order = _last_order(len(old))
     element = ir.RankedTensorType(source.type).element_type
-    numbers = {name: ir.DenseI64ArrayAttr.get([found[a] for a in _LAST])
+    numbers = {name: ir.DenseI64ArrayAttr.get([found[a] for a in order])
                for name, found in (("static_low", low), ("static_high", high))}
     made = ir.Operation.create(
-        "tensor.pad", [ir.RankedTensorType.get([old[a] for a in _LAST], element)], [source],
+        "tensor.pad", [ir.RankedTensorType.get([old[a] for a in order], element)], [source],
         {**numbers, "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])}, regions=1,
     )  # fmt: skip
-    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * 4)
+    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(old))
     inner = op.regions[0].blocks[0]
     value = operations(inner)[-1].operands[0]
     with ir.InsertionPoint(block):

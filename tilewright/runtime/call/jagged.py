@@ -24,6 +24,8 @@ class Jagged:
         OptionError: neither or both. DTypeError: they are no integers. ShapeError: they do not add up to the rows, or fall.
     """
 
+    __slots__ = ("offsets", "values")
+
     def __init__(self, values: Any, lengths: Any = None, offsets: Any = None) -> None:
         if (lengths is None) == (offsets is None):
             raise OptionError("Jagged: wanted lengths or offsets, got " + ("neither" if lengths is None else "both")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ def from_list(sequences: list[Any]) -> Jagged | None:
     try:
         if kind is np.ndarray:
             dtype = sequences[0].dtype
-            if any(type(s) is not kind or s.dtype is not dtype for s in sequences):
-                return None
+            for s in sequences:
+                if type(s) is not kind or s.dtype is not dtype:
+                    return None
             values = np.concatenate(sequences)
         else:
             torch = sys.modules.get("torch")
@@ -37,9 +39,8 @@ def from_list(sequences: list[Any]) -> Jagged | None:
         return None
     if values.ndim != sequences[0].ndim:
         return None
-    offsets = np.zeros(len(sequences) + 1, np.int64)
-    np.cumsum([s.shape[0] for s in sequences], out=offsets[1:])
-    return Jagged.checked(values, offsets) if offsets[-1] == values.shape[0] else None
+    ends = list(accumulate(map(len, sequences), initial=0))
+    return Jagged.checked(values, np.array(ends, np.int64)) if ends[-1] == len(values) else None
 
 
 def from_blocks(sequences: Sequence[Any], argument: Argument) -> tuple[Any, Lengths]:
@@ -78,7 +79,31 @@ def from_blocks(sequences: Sequence[Any], argument: Argument) -> tuple[Any, Leng
 def is_nested(value: Any) -> bool:
     """Is it a nested tensor of torch?"""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and bool(value.is_nested)
+    return torch is not None and isinstance(value, torch.Tensor) and bool(getattr(value, "is_nested", False))
+
+
+def is_on_device(value: Any) -> bool:
+    """Does an array lie on a GPU?"""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return bool(value.is_cuda)
+    return type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__")
+
+
+def device_offsets(named: Mapping[str, Any], dim: str, name: str) -> Any:
+    """The offsets of a ragged dim that a caller gives by name on a GPU, of lengths of torch by its sums there; None of others.
+
+    Raises:
+        DTypeError: lengths of another library, whose sums are its own business.
+    """
+    lengths, offsets = named.get(f"{dim}_lengths"), named.get(name)
+    if offsets is not None or not is_on_device(lengths):
+        return offsets if is_on_device(offsets) else None
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(lengths, torch.Tensor):
+        raise DTypeError(f"{dim}_lengths: wanted a tensor of torch or an array of the host, got {type(lengths).__name__} on a "
+                         f"GPU; pass {name}= there")
+    return torch.nn.functional.pad(lengths.to(torch.int64).cumsum(0), (1, 0))
 
 
 def nested(value: Any, argument: Argument) -> tuple[Any, Any, Lengths]:

@@ -14,7 +14,16 @@ import msgspec
 import numpy as np
 
 from tilewright.runtime.call.jagged import Jagged, Offsets, checked_offsets, offsets_of
-from tilewright.runtime.call.ragged_arguments import Lengths, from_blocks, from_list, is_nested, nested, offsets_by_number
+from tilewright.runtime.call.ragged_arguments import (
+    Lengths,
+    device_offsets,
+    from_blocks,
+    from_list,
+    is_nested,
+    is_on_device,
+    nested,
+    offsets_by_number,
+)
 from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Argument, DimInfo, Program
@@ -91,6 +100,9 @@ class RaggedCall:
             ShapeError: lengths that differ, do not add up or are outside the range. DTypeError: arguments as of other calls.
         """
         given, dims = dict(named), self.program.ragged
+        on_device = self._on_device(args, given)
+        if on_device is not None:
+            return on_device
         known = {d.name: o for d in dims if (o := _stated(d, given)) is not None}
         if not given and len(args) in (len(self.inputs) + len(dims), len(self.inputs) + self._hidden):
             ends = args[len(self.inputs): len(self.inputs) + len(dims)]
@@ -131,6 +143,44 @@ class RaggedCall:
         self._check_extents(flat, sums)
         inputs = [*flat, *(known[d.name] for d in dims), *(sums[n] for n in self.program.sums)]
         return PackedCall(inputs, kinds[0] if kinds else Kind.PACKED, known, whole)
+
+    def _on_device(self, args: Sequence[Any], named: Mapping[str, Any]) -> PackedCall | None:
+        """A call whose lengths lie on a GPU, where nobody waits for them: packed rows, or nested tensors of torch. None where the
+        host has them.
+
+        Raises:
+            ShapeError: those of one dim are on the device and of another one not; or extents of arrays follow from them.
+        """
+        dims, flat, offsets, whole = self.program.ragged, list(args), list[Any](), None
+        given = dict(named)
+        if not given and len(flat) == len(self.inputs) + len(dims):
+            offsets, flat = flat[len(self.inputs):], flat[: len(self.inputs)]
+        else:
+            stated = [device_offsets(given, d.name, offsets_name(d.name)) for d in dims]
+            if all(o is None for o in stated) and len(dims) == 1:
+                values = [*flat, *given.values()]
+                whole = next((v for v in values if is_nested(v) and is_on_device(v)), None)
+                stated = [None if whole is None else whole.offsets()]
+            offsets = stated
+        if not any(is_on_device(o) for o in offsets):
+            return None
+        lacking = [d.name for d, o in zip(dims, offsets, strict=True) if not is_on_device(o)]
+        if lacking or self.program.sums:
+            what = f"the lengths of {lacking[0]} are not" if lacking else f"{self.program.sums[0]} is the extent of an array"
+            raise ShapeError(f"lengths on the device: {what}; pass all lengths as NumPy arrays")
+        for name in [n for d in dims for n in (f"{d.name}_lengths", offsets_name(d.name))]:
+            given.pop(name, None)
+        flat = list(self.signature.bind(flat, given))
+        for number in self._rows:
+            if is_nested(flat[number]):
+                whole = flat[number].contiguous()
+                flat[number], offsets = whole.values(), [whole.offsets()]
+            elif not is_on_device(flat[number]):
+                raise ShapeError(f"argument {self.inputs[number].name}: wanted packed rows on the device, where the lengths are, "
+                                 f"got {type(flat[number]).__name__}; pass an array of the rows of all sequences")
+        if whole is None:
+            return PackedCall([*flat, *offsets], Kind.PACKED, {})
+        return PackedCall([*flat, *offsets], Kind.NESTED, {}, offsets[0])
 
     def result(self, call: PackedCall, returned: Any) -> Any:
         """The results as the caller has its sequences."""
@@ -229,10 +279,10 @@ def _as_kind(call: PackedCall, value: Any, output: Argument) -> Any:
             found.append(flat[start : start + prod(shape)].reshape(shape))
             start += prod(shape)
         return found
-    offsets = call.offsets[output.ragged]
     if call.kind is Kind.NESTED:
         torch: Any = sys.modules["torch"]
         return torch.nested.nested_tensor_from_jagged(value, call.nested)
+    offsets = call.offsets[output.ragged]
     if call.kind is Kind.JAGGED:
         return Jagged.checked(value, offsets)
     ends = offsets.tolist()

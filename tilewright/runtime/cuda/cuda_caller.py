@@ -124,12 +124,9 @@ class CudaCaller(Caller):
     def _bind(self, args: Sequence[Any], place: _Place) -> Bound:
         seen = list(args)
         wrap: Wrap | None = None
-        for number, (position, _, _, argument) in enumerate(self.binder.tensors):
+        for position, _, _, argument in self.binder.tensors:
             if position < len(args) and type(args[position]) is not np.ndarray:
                 value = args[position]
-                if number in self.offsets and cuda_arrays.device_of(value) is not None:
-                    found = cuda_arrays.view(value, argument.name, place.stream)
-                    value = cuda_arrays.copy_out(found.address, found.shape, found.dtype, place.stream)
                 if cuda_arrays.device_of(value) is None:
                     seen[position], kind = host_view(value, argument.name)
                     wrap = wrap or kind
@@ -141,6 +138,7 @@ class CudaCaller(Caller):
 
     def _run(self, loaded: LoadedProgram, bound: Bound, inputs: Sequence[Any], outputs: Sequence[Any], place: _Place) -> None:
         given, made = [a.address for a in inputs], [a.address for a in outputs]
+        made += [0 if isinstance(bound.arrays[i], DeviceArray) else bound.arrays[i].ctypes.data for i in sorted(self.offsets)]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
         self.check(status, bound.dims, place.gpu.device.name)
         self.counted(bound.dims)
@@ -165,8 +163,16 @@ class CudaCaller(Caller):
         return single(returned)
 
     def _inputs(self, bound: Bound, place: _Place, held: contextlib.ExitStack) -> list[Any]:
-        """The tensor inputs, each with an address: on the device, of offsets on the host."""
-        return [_HostArray(a) if i in self.offsets else self._on_device(a, place, held) for i, a in enumerate(bound.arrays)]
+        """The tensor inputs on the device. Offsets of ragged dims that the host has are copied there.
+
+        Raises:
+            DeviceError: the stream is captured, and would copy them again from memory that is gone.
+        """
+        apart = [i for i in self.offsets if not isinstance(bound.arrays[i], DeviceArray)]
+        if apart and int(checked(start().cuStreamIsCapturing(place.stream.handle), "look at the stream")):
+            raise DeviceError(f"argument {self.binder.tensors[apart[0]][3].name} is an array of the host, and the stream is "
+                              "being captured; pass the offsets as a CUDA array")
+        return [self._on_device(a, place, held) for a in bound.arrays]
 
     def _on_device(self, array: Any, place: _Place, held: contextlib.ExitStack) -> DeviceArray:
         """The array itself, or a copy of a host array."""
@@ -184,13 +190,6 @@ class CudaCaller(Caller):
             buffer = place.gpu.device.core.memory_resource.allocate(max(like.nbytes, 1), stream=place.stream)
         held.callback(buffer.close, place.stream)
         return DeviceArray(int(buffer.handle), like.shape, like.dtype, place.gpu.ordinal, buffer)
-
-
-class _HostArray:
-    """An array of the host that the host program reads itself."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array, self.address = array, int(array.ctypes.data)
 
 
 class _DeviceResults(Results):

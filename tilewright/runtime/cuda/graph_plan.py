@@ -99,7 +99,9 @@ class Widen:
     def plan(self, seen: Sequence[Launched]) -> tuple[Item, ...]:
         """The nodes. What was seen and is not in the tree, copies behind it, comes last."""
         self._seen, self._at = seen, 0
-        items = self._steps(tree_of(self._program))
+        prelude = node_key(len(self._program.calls) * KERNELS_PER_CALL)
+        items: list[Item] = [self._node(prelude, 0)] if self._program.prelude is not None else []
+        items += self._steps(tree_of(self._program))
         rest = [NodePlan(e.key, _words_of(e), e) for e in seen[self._at :]]
         return (*items, *rest)
 
@@ -109,7 +111,7 @@ class Widen:
     def _step(self, step: Step) -> Sequence[Item]:
         if isinstance(step, LaunchStep):
             return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
-                    for call in step.calls for number in range(self._most_launches(call))]
+                    for call in step.calls for number in self._launches(call)]
         if isinstance(step, CopyStep):
             return [self._node(COPY_KEY, 4) if step.site < 0 else self._control(ControlKernel.SETTLE)]
         if isinstance(step, InsertStep):
@@ -180,8 +182,12 @@ class Widen:
             return NodePlan(key, max(words, _words_of(seen)), seen if seen.grid is not None else None)
         return NodePlan(key, words, None)
 
-    def _most_launches(self, call: int) -> int:
-        return max(len(k.launches()) for k in self._program.tables[self._program.calls[call].table].kernels)
+    def _launches(self, call: int) -> list[int]:
+        """Which of its kernel's launches each launch of a call is; all its kernels are launched where it goes by block tables."""
+        kernels = self._program.tables[self._program.calls[call].table].kernels
+        if self._program.calls[call].over:
+            return [0] * len(kernels)
+        return list(range(max(len(k.launches()) for k in kernels)))
 
     def _room(self, call: int) -> int:
         kernels = self._program.tables[self._program.calls[call].table].kernels

@@ -163,7 +163,7 @@ class LoadedProgram:
         """Records of all launches, and by launch number where those of a kernel begin."""
         width, word = len(RECORD_FIELDS), ctypes.sizeof(ctypes.c_uint64)
         records = (ctypes.c_uint64 * (width * max(1, len(self._launches))))()
-        kernels = (ctypes.c_uint64 * (KERNELS_PER_CALL * max(1, len(self.program.calls))))()
+        kernels = (ctypes.c_uint64 * (KERNELS_PER_CALL * (len(self.program.calls) + 1)))()  # a prelude comes last
         for position, (number, (kernel, launch)) in enumerate(self._launches.items()):
             if number < NEXT_LAUNCH:
                 kernels[number] = ctypes.addressof(records) + word * width * position
@@ -243,7 +243,8 @@ class StreamContext:
         self.interrupt: BaseException | None = None
         self._inputs = sum(a.dims is not None for a in of.program.inputs)
         self._first_output = self._inputs + len(of.constants)
-        self._tensors = (ctypes.c_uint64 * max(1, self._first_output + len(of.program.outputs)))()
+        given = len(of.program.outputs) + len(of.program.ragged)
+        self._tensors = (ctypes.c_uint64 * max(1, self._first_output + given))()
         self._tensors[self._inputs : self._first_output] = list(of.constants)
         self._call, self._tail = of.run, ctypes.addressof(self._tensors)
         self._own_table = ctypes.addressof(self._table)
@@ -255,7 +256,8 @@ class StreamContext:
         self.graph: StreamGraph | None = None if of.graphs is None else of.graphs.of_stream(self)
 
     def run(self, inputs: list[int], outputs: list[int], scalars: int, dims: int) -> int:
-        """tw_call. The caller holds the arena's lock. scalars, dims: addresses."""
+        """tw_call. The caller holds the arena's lock. outputs: behind them what follows in the native convention. scalars, dims:
+        addresses."""
         tensors: Any = self._tensors
         tensors[: self._inputs] = inputs
         tensors[self._first_output :] = outputs
@@ -312,10 +314,12 @@ class StreamContext:
 
 def _launches(program: Program) -> Sequence[tuple[int, tuple[MicroKernel, Launch]]]:
     """Launch number -> kernel and launch; the launches of a kernel follow each other."""
-    return [(number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH, (kernel, launch))
-            for number, call in enumerate(program.calls)
-            for index, kernel in enumerate(program.tables[call.table].kernels)
-            for step, launch in enumerate(kernel.launches())]
+    found = [(number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH, (kernel, launch))
+             for number, call in enumerate(program.calls)
+             for index, kernel in enumerate(program.tables[call.table].kernels)
+             for step, launch in enumerate(kernel.launches())]
+    prelude = program.prelude
+    return found if prelude is None else [*found, (len(program.calls) * KERNELS_PER_CALL, (prelude, prelude.launches()[0]))]
 
 
 def _needs_controls(program: Program) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,9 @@ class GpuCaller(Caller):
                 for step, launch in enumerate(kernel.launches()):
                     entry = number * KERNELS_PER_CALL + index + step * NEXT_LAUNCH
                     entries[entry] = (images[kernel.object], launch, kernel.params)
+        if (prelude := self.program.prelude) is not None:
+            image = self.device.load(bytes(code[prelude.object]))
+            entries[len(self.program.calls) * KERNELS_PER_CALL] = (image, prelude.launches()[0], prelude.params)
         return entries
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -83,11 +86,12 @@ class GpuCaller(Caller):
         self.asked_threads(threads)
         bound = self.binder.bind(args)
         outputs, returned = self.results.prepare(bound, args, out)
-        hidden = self.offsets
-        inputs = [a.ctypes.data if i in hidden else self._place(a) for i, a in enumerate(bound.arrays)]
+        inputs = [self._place(a) for a in bound.arrays]
+        seen = self._seen([a for i, a in enumerate(bound.arrays) if i in self.offsets])
         donors = {o: inputs[i] for i, o in self.program.donated}
         places = [donors[i] if i in donors else self._room(a.nbytes) for i, a in enumerate(outputs)]
-        pointers = (_P * (len(inputs) + len(self._constants) + len(places)))(*inputs, *self._constants, *places)
+        listed = [*inputs, *self._constants, *places, *seen]
+        pointers = (_P * len(listed))(*listed)
         scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
         dims = (_I64 * len(bound.dims))(*bound.dims)
         try:
@@ -98,10 +102,14 @@ class GpuCaller(Caller):
                 if output.nbytes:
                     output[...] = self.device.copy_out(place, output.shape, output.dtype)
         finally:
-            for place in {*(p for i, p in enumerate(inputs) if i not in hidden), *places}:
+            for place in {*inputs, *places}:
                 self.device.free(place)
         self.counted(bound.dims)
         return single(returned)
+
+    def _seen(self, offsets: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+        """Addresses of the offsets of ragged dims on the host, which its program checks; 0 for those that it does not see."""
+        return [a.ctypes.data for a in offsets]
 
     def _room(self, size: int) -> int:
         return self.device.alloc(max(size, 1))

@@ -55,9 +55,26 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
             pointers.append(device.alloc(1))
             device.copy_in(pointers[-1], np.ones(1, np.uint8))
             args.append(pointers[-1])
+        elif p.kind == "table":
+            pointers += _table_of_one(device, kernel, dims, strides)
+            args.append(pointers[-1])
         else:
             args.append(0)
     return Operands(tuple(pointers), workspace, tuple(args))
+
+
+def _table_of_one(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int],
+                  strides: Sequence[Sequence[int]]) -> list[int]:
+    """The entry and the block table of a kernel for all sequences of a batch, where the operands are those of one sequence."""
+    words = [0]
+    for p in kernel.params:
+        if p.by_sequence:
+            words.append(dims[p.name] if p.kind == "dim" else strides[p.index][p.axis] if p.kind == "stride" else 0)
+    blocks = kernel.launches()[0].blocks(dims)[0]
+    entry, table = device.alloc(8 * len(words)), device.alloc(8 * max(1, blocks))
+    device.copy_in(entry, np.array(words, np.int64))
+    device.copy_in(table, np.full(max(1, blocks), entry, np.int64))
+    return [entry, table]
 
 
 def enqueue(device: Accelerator, kernel: MicroKernel, image: Any, dims: Mapping[str, int], operands: Operands,

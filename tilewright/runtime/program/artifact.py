@@ -274,6 +274,7 @@ class LazyBundle:
         """The program; ArtifactError where not all code and constants that it names are there."""
         program, opened = self.program(), self.artifact
         named = [program.runtime_object, *(k.object for t in program.tables for k in t.kernels)]
+        named += [program.prelude.object] if program.prelude is not None else []
         lost = sorted({d for d in named if d} - set(self.group.code))
         if lost:
             raise opened.damaged(f"it holds no code {', '.join(lost)}")

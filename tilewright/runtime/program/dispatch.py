@@ -34,13 +34,28 @@ Node = Union[Leaf, Split]
 
 
 class DispatchTable(msgspec.Struct, frozen=True):
-    """The micro-kernels of one workload and the tree that picks among them."""
+    """The micro-kernels of one workload and the tree that picks among them.
+
+    flops: useful operations, text of an Expr over `dims`; empty where nobody asked. pads: of each kernel, the extents that it
+    rounds up and to a multiple of what; the operations that this adds are computed for nothing.
+    """
 
     workload: str
     name: str
     dims: tuple[str, ...]
     kernels: tuple[MicroKernel, ...]
     root: Node
+    flops: str = ""
+    pads: tuple[tuple[tuple[str, int], ...], ...] = ()
+
+    def operations(self, kernel: int, dims: Mapping[str, int]) -> tuple[int, int]:
+        """The useful and the executed ones of a kernel at a shape; 0 where they are not known."""
+        useful = Expr.parse(self.flops).evaluate(dims) if self.flops else 0
+        executed = float(useful)
+        for text, multiple in self.pads[kernel] if self.pads else ():
+            extent = Expr.parse(text).evaluate(dims)
+            executed *= -(-extent // multiple) * multiple / extent if extent else 1.0
+        return useful, round(executed)
 
     def select(self, dims: Mapping[str, int]) -> Leaf:
         return select(self.root, dims)

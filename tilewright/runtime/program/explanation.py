@@ -20,6 +20,7 @@ from tilewright.runtime.program.steps import IfStep, LoopStep, all_steps, counte
 from tilewright.runtime.shape import Expr
 
 _UNTUNED = "by the rules of its family, not tuned"
+_BATCH = ("useful", "executed", "padding")
 _HEAD = ("call", "workload", "kernel", "family", "config", "units", "threads", "dims", "predicted", "measured")
 
 
@@ -28,6 +29,8 @@ class CallChoice(msgspec.Struct, frozen=True):
 
     predicted, measured: seconds that the search expects and that it measured at this shape; 0 where it did not. why: what
     the choice rests on. Of a call for each sequence of a batch: the units of all, the rest of the one with most of them.
+    useful, executed: operations, of all sequences; 0 where they are not known. What is beyond the useful ones is padding of
+    tiles.
     """
 
     call: int
@@ -41,6 +44,13 @@ class CallChoice(msgspec.Struct, frozen=True):
     predicted: float = 0.0
     measured: float = 0.0
     why: str = ""
+    useful: int = 0
+    executed: int = 0
+
+    @property
+    def padding(self) -> float:
+        """Operations for nothing, as a share of the useful ones."""
+        return self.executed / self.useful - 1 if self.useful else 0.0
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -59,7 +69,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The choices of the dispatch at one shape. `str()` is a table.
 
     launches: independent calls may be one. tree: lines of a program that branches or loops; the calls of a loop are those at the
-    largest value of its counters, or at the one that was asked for.
+    largest value of its counters, or at the one that was asked for. batch: of a ragged model, whose table has the operations and
+    the padding of each kernel.
     """
 
     target: str
@@ -67,14 +78,15 @@ class Explanation(msgspec.Struct, frozen=True):
     calls: tuple[CallChoice, ...]
     launches: int = 0
     tree: tuple[str, ...] = ()
+    batch: bool = False
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
     def __str__(self) -> str:
-        rows = [_HEAD, *self._rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-        numbers = {0, 5, 6}
+        rows = [self._head(), *self._rows()]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        numbers = {0, 5, 6, 10, 11, 12}
         lines = [
             "  ".join(
                 cell.rjust(w) if i in numbers else cell.ljust(w)
@@ -88,7 +100,10 @@ class Explanation(msgspec.Struct, frozen=True):
     def _repr_html_(self) -> str:
         """For notebooks: the table, with why as its last column."""
         rows = [(*row, c.why) for row, c in zip(self._rows(), self.calls, strict=True)]
-        return html_table(self._title(), (*_HEAD, "why"), rows)
+        return html_table(self._title(), (*self._head(), "why"), rows)
+
+    def _head(self) -> tuple[str, ...]:
+        return (*_HEAD, *_BATCH) if self.batch else _HEAD
 
     def _title(self) -> str:
         together = f"  {len(self.calls)} calls in {self.launches} launches" if 0 < self.launches < len(self.calls) else ""
@@ -107,6 +122,7 @@ class Explanation(msgspec.Struct, frozen=True):
                 _point(c.dims),
                 duration(c.predicted),
                 duration(c.measured),
+                *((f"{c.useful:,}", f"{c.executed:,}", f"{c.padding:.1%}") if self.batch else ()),
             )
             for c in self.calls
         ]
@@ -122,13 +138,15 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
     point = with_counters(program.tree, {**resolve(program, dims), **counted})
     choices = []
-    together = "in one launch" if program.target.startswith("host") else "of a launch each"
+    together = "in one launch" if program.target.startswith("host") else "by a block table"
     for number, call in enumerate(program.calls):
         table = program.tables[call.table]
         count = len(next(iter(lengths.values()))) if call.over else 1
         found = [_local(table, call, {**point, **{n: own[i] for n, own in lengths.items()}} if call.over else point)
                  for i in range(count)]
-        kernels = [table.kernels[table.select({**one, **layout}).kernel] for one, layout in found]
+        numbers = [table.select({**one, **layout}).kernel for one, layout in found]
+        kernels = [table.kernels[n] for n in numbers]
+        work = [table.operations(n, one) for n, (one, _) in zip(numbers, found, strict=True)]
         units = [math.prod(k.units(one)) for k, (one, _) in zip(kernels, found, strict=True)]
         if not units:
             continue
@@ -151,10 +169,13 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 known.measured if known and exact else 0.0,
                 (f"{count} sequences {together}, the longest as shown; " if call.over else "")
                 + _why(program, table, known, local),
+                sum(useful for useful, _ in work),
+                sum(executed for _, executed in work),
             )
         )
     launches = len({("alone", n) if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
-    return Explanation(program.target, point, tuple(choices), launches, (*shown(program.tree), *_on_data(program)))
+    tree = (*shown(program.tree), *_on_data(program))
+    return Explanation(program.target, point, tuple(choices), launches, tree, bool(program.ragged))
 
 
 def _on_data(program: Program) -> list[str]:

@@ -22,6 +22,8 @@ import msgspec
 
 from tilewright.runtime.shape import Expr
 
+OUTER = -1
+
 
 class Param(msgspec.Struct, frozen=True):
     """One launch slot. `index` counts operands (inputs, then outputs) or scalars; `name` is a local dim. A predicate, which
@@ -29,15 +31,23 @@ class Param(msgspec.Struct, frozen=True):
 
     Of a tensor map: `axes` of the operand, the one of stride 1 first, with the elements of a `box` along each; `swizzle` in
     bytes.
+
+    by_sequence: the kernel serves all sequences of a batch in one launch, and this differs from one to the next: a block reads it
+    from the entry of its sequence, of a pointer the bytes that the sequence begins behind the slot's. A table, the last slot of
+    such a kernel, is the address of its block table: for each block the address of its entry, 0 where it has nothing to do. An
+    entry is 8-byte words: the sequence's first block, then the slots that are by sequence, in their order. A tensor map is one
+    for all sequences then: its entry is where the sequence begins along `axis` of the operand, whose extent is that of all, or,
+    where an axis of number OUTER comes last, along that: the sequences as the slowest axis.
     """
 
-    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map", "predicate"]
+    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map", "predicate", "table"]
     index: int = 0
     axis: int = 0
     name: str = ""
     axes: tuple[int, ...] = ()
     box: tuple[int, ...] = ()
     swizzle: int = 0
+    by_sequence: bool = False
 
 
 class Launch(msgspec.Struct, frozen=True):

@@ -7,10 +7,11 @@ Native convention of the host program (one object, symbols below):
       takes an arena through the table, calls tw_run, gives the arena back
   `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32; the
       counters of the loops stand behind the model's dims
-`tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous. `scalars`: bit patterns of the scalar
-inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed check, 1 + the
-number of checks + the index of the ragged dim whose offsets are wrong, -1 where there is no memory for the arena, -2 where a loop
-was left because the caller asked for it (`poll` in runtime/device.py).
+`tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous; of a ragged program for a GPU then those
+of the offsets where the host has them, null where they are on the device alone and are not checked. `scalars`: bit patterns of
+the scalar inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed
+check, 1 + the number of checks + the index of the ragged dim whose offsets are wrong, -1 where there is no memory for the
+arena, -2 where a loop was left because the caller asked for it (`poll` in runtime/device.py).
 tw_run puts its thread into the floating-point environment of all calls (runtime/host/float_environment.py) until it returns.
 """
 
@@ -20,6 +21,7 @@ import msgspec
 
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.steps import Step
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.ragged_dim import Ragged, factors_of
@@ -31,7 +33,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
 # 6: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
 # 7: what was asked of the compile; the native call path counts calls by their shape
-SCHEMA = 7
+# 8: ragged programs for GPUs have block tables, which a launch of their own fills
+SCHEMA = 8
 GRAPH_MEMORY = 64 << 20
 
 
@@ -128,7 +131,8 @@ class Program(msgspec.Struct, frozen=True):
     where each sequence begins among all rows, and their number. The last inputs are scalars: sums over the sequences that are
     dims and stand at no argument. input_structure, output_structure: how callers nest arguments and results; None: not at all.
     tree: what the host program does where it branches or loops; empty where it launches its calls in order. graphs: are calls on
-    a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take.
+    a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take. prelude: of a ragged program
+    for a GPU: the kernel that fills its block tables, whose launch number is behind those of all calls; None where it has none.
     """
 
     target: str
@@ -158,6 +162,7 @@ class Program(msgspec.Struct, frozen=True):
     graphs: str = "auto"
     graph_memory: int = GRAPH_MEMORY
     asked: Asked = Asked()
+    prelude: MicroKernel | None = None
     schema: int = SCHEMA
 
     @property

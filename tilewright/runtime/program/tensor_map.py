@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.runtime.errors import DeviceError
-from tilewright.runtime.program.kernel import Param
+from tilewright.runtime.program.kernel import OUTER, Param
 from tilewright.runtime.tensor import DType
 
 MAP_BYTES = 128
@@ -57,10 +57,11 @@ class TensorMap:
 
     @staticmethod
     def of_operand(param: Param, dtype: DType, address: int, shape: Sequence[int], strides: Sequence[int]) -> TensorMap:
-        """What a launch passes for a slot of kind "tensor_map". strides: in elements, of all axes of the operand."""
+        """What a launch passes for a slot of kind "tensor_map". strides: in elements, of all axes of the operand. Where the
+        sequences of a batch are an axis, it is of one sequence."""
         words = [address, DTYPES.index(dtype), len(param.axes), param.swizzle]
         for axis, box in zip(param.axes, param.box, strict=True):
-            words += [shape[axis], strides[axis], box]
+            words += [1, 1, box] if axis == OUTER else [shape[axis], strides[axis], box]
         return TensorMap.from_words(words)
 
     @staticmethod

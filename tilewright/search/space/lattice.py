@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.passes.spaces.family_registry import config_text, cost_of, space_of
 from tilewright.passes.spaces.in_order import space_in_order
 from tilewright.passes.spaces.kernel_cost import KernelCost
+from tilewright.passes.spaces.segments import for_sequences
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
@@ -48,6 +49,8 @@ class Lattice:
         found = [*extra]
         for family in families:
             found += space_in_order(family, workload, limits) if ordered else space_of(family).space(workload, limits)
+        if workload.segments:
+            found = [c for c in found if for_sequences(c) == c]
         return Lattice(workload, limits, found)
 
     def note(self, text: str, facts: KernelFacts) -> bool:

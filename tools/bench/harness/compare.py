@@ -166,7 +166,7 @@ def line(record: Record) -> str:
     if isinstance(record, Case):
         times = "  ".join(f"{n} {t.median_us:.2f}{' WRONG' if n in record.wrong else ''}" for n, t in record.systems.items())
         ratio = "-" if record.ratio is None else f"{record.ratio:.2f}x"
-        noise = f"  (others used {record.others} cores)" if record.disturbed else ""
+        noise = f"  (others used {record.others} cores, caches {record.near} of their best time)" if record.disturbed else ""
         return f"{record.operator:28} {shown(record.shape):6} t{record.threads}  {ratio:>6}  us: {times}{noise}"
     if isinstance(record, Failure):
         return f"{record.operator:28} {shown(record.shape):6} t{record.threads}  {record.system} FAILED: {record.error}"

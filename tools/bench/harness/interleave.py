@@ -42,6 +42,7 @@ class Worker:
 
     def __init__(self, system: str, threads: int, options: Sequence[str] = ()) -> None:
         self.system, self.threads = system, threads
+        self.near: list[float] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tools.bench.harness.worker", system, str(threads), *options],
@@ -72,8 +73,10 @@ class Worker:
         return reply
 
     def turn(self, seconds: float) -> float:
-        """Seconds per call over about this time."""
-        return float(self.ask(do="time", seconds=seconds)["seconds"])
+        """Seconds per call over about this time; `near` keeps the witness's reads around it."""
+        reply = self.ask(do="time", seconds=seconds)
+        self.near += reply["near"]
+        return float(reply["seconds"])
 
     @property
     def process(self) -> int:

@@ -14,6 +14,7 @@ from typing import Union
 import msgspec
 
 from tools.bench.harness.quiet import MOST
+from tools.bench.harness.witness import SLOW
 from tools.bench.peers import OURS
 
 SCHEMA = 1
@@ -48,7 +49,7 @@ class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
     """One (operator, shape, threads), all systems interleaved.
 
     `wrong`: systems whose result was not accepted. `others`: cores that other processes used meanwhile, on average. `families`:
-    ours, of each workload that it computes.
+    ours, of each workload that it computes. `near`: time of reads of the second cache over the least of the run (witness.py).
     """
 
     run: str
@@ -60,11 +61,12 @@ class Case(msgspec.Struct, tag_field="record", tag="case", frozen=True):
     wrong: list[str] = []
     others: float = 0.0
     families: list[str] = []
+    near: float = 1.0
 
     @property
     def disturbed(self) -> bool:
-        """Whether other processes took so much that the figures say nothing."""
-        return self.others > MOST
+        """Whether other processes, or other machines on this core, took so much that the figures say nothing."""
+        return self.others > MOST or self.near > SLOW
 
     @property
     def best_peer(self) -> str | None:

@@ -24,6 +24,7 @@ import numpy as np
 from tools.bench import models, operators
 from tools.bench.control import cases
 from tools.bench.harness.neighbour import touching_half_the_cache
+from tools.bench.harness.witness import reader
 from tools.bench.operator_spec import Operator
 from tools.bench.peers import OURS, Bound, Explaining, Saving, System, UnsupportedError, make
 from tools.bench.zoo import modules
@@ -77,6 +78,7 @@ class Server:
         self.operator: Operator | None = None
         self.bound: Bound | None = None
         self.disturb = touching_half_the_cache() if cold else None
+        self.near = reader()
         self.base_kib = resident_kib("VmRSS")
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -120,10 +122,10 @@ class Server:
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.bound
         gc.disable()
-        seconds = request["seconds"]
+        seconds, near = request["seconds"], [self.near()]
         each = time_cold(self.bound.call, seconds, self.disturb) if self.disturb else time_calls(self.bound.call, seconds)
         gc.enable()
-        return {"seconds": each}
+        return {"seconds": each, "near": [*near, self.near()]}
 
     def do_memory(self, request: dict[str, Any]) -> dict[str, Any]:
         """KiB above what the process held before `prepare`: at most while binding and running a shape ten times."""

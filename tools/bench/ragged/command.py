@@ -1,7 +1,7 @@
 """Batches of sequences of different lengths against what users of PyTorch and ONNX Runtime write.
 
-    python -m tools.bench ragged [encoder|attention|grouped|products|overheads] [--sets mnli,race] [--batch 32] [--threads 1]
-                                 [--rounds 9] [--json out.jsonl]
+    python -m tools.bench ragged [encoder|attention|grouped|products|overheads|kernels|tuned] [--sets mnli,race] [--batch 32]
+                                 [--threads 1] [--rounds 9] [--json out.jsonl]
 
 The lengths of encoder and attention are the first sequences of eight data sets (lengths.json). In one process all systems take
 turns; ratios are medians over the rounds of peer time / ours.
@@ -13,8 +13,11 @@ encoder    a layer of 512, 8 heads, FF 2048. `padded`: torch with a padding mask
 attention  its attention alone, of q, k, v as packed rows. `padded`: one masked attention; `loop`: one for each sequence.
 grouped    rows by expert times the expert's 512 x 2048. `loop`: a torch matmul for each expert.
 products   100 products of own M, N and K. `padded`: one bmm; `loop`: a torch matmul for each.
-overheads  of the layer, without peers: what a call of 128 empty sequences takes, and the arena of each data set's batch over that
-           of one sequence of as many rows.
+overheads  without peers: what a call of the layer with 128 empty sequences takes; calls with sequences in each form; a batch of
+           one long sequence in three orders; the arena of each data set's batch over that of one sequence of as many rows.
+tuned      the layer after a search of --seconds for the first 64 lengths of a set, against the untuned one: on these, and on the
+           64 lengths behind them.
+kernels    for GPUs: registers and spills of what serves all sequences in one launch, beside the same for one of them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tools.bench import command
-from tools.bench.ragged import attention, encoder, grouped, overheads, products
+from tools.bench.ragged import attention, encoder, grouped, kernels, overheads, products, tuned
 from tools.bench.ragged.case import Case, first_lengths
 from tools.bench.turns import rounds_of
 
@@ -37,21 +40,25 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
 def main(argv: Sequence[str]) -> int:
     """Run a part and print a line for each of its cases."""
     parser = command.parser("ragged", __doc__)
-    parser.add_argument("part", nargs="?", default="encoder", choices=(*PARTS, "overheads"))
+    parser.add_argument("part", nargs="?", default="encoder", choices=(*PARTS, "overheads", "kernels", "tuned"))
     parser.add_argument("--sets", default=",".join(first_lengths()), help="data sets (default all)")
     parser.add_argument("--batch", type=int, default=32, help="sequences, at most 128")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of a search of `tuned`")
+    parser.add_argument("--arch", default="sm_90a", help="of kernels")
     parser.add_argument("--without", default="", help="peers that are left out, joined by commas")
     parser.add_argument("--json", type=Path, default=None, help="append a record for each case")
     given = parser.parse_args(argv)
+    if given.part == "kernels":
+        return kernels.main(given)
     import torch
 
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     ratios: dict[str, list[float]] = {}
-    if given.part == "overheads":
-        return overheads.main(given)
+    if given.part in ("overheads", "tuned"):
+        return (overheads if given.part == "overheads" else tuned).main(given)
     with torch.inference_mode():
         for case in PARTS[given.part](given):
             turns = rounds_of({n: c for n, c in case.calls.items() if n not in given.without.split(",")}, given.rounds)

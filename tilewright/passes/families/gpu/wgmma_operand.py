@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from tilewright.passes.codegen.emit import byte_width, gep, integer_type, resized
+from tilewright.passes.codegen.emit import byte_width, gep, integer_type
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
@@ -82,6 +82,9 @@ class TmaOperand:
         self._rows = (extent if self.along_k else self.per) // parts  # of a copy
         lengths = {k_axis: self.per, outer_axis: self._rows} if self.along_k else {k_axis: self._rows, outer_axis: self.per}
         box = [lengths.get(axis, 1) for axis in self._order if axis is not None]
+        if kernel.sums_sequences(slot, k_axis):
+            raise ValueError(f"{where}: operand {which} is summed over the rows of a sequence, and copies would bring those of "
+                             "the next one too")
         self._number = kernel.use_tensor_map(slot, [a for a in self._order if a is not None], box, ROW)
 
     def copies(self) -> int:
@@ -108,8 +111,7 @@ class TmaOperand:
         outer, k = (place[0] + part, place[1]) if self.along_k else (place[0], place[1] + part)
         for deep, j in product(range(self.deep), range(self.copies())):
             at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k + deep * self.per})
-            coords = coords_of(self.view, self.which, at)
-            listed = [resized(coords[a].value(self.kernel.index), i32) for a in self._order if a is not None]
+            listed = self.kernel.tensor_map_place(self._number, dict(enumerate(coords_of(self.view, self.which, at))))
             begin = part * ROW + (deep * self.extent + j * self.per) * ROW
             nvvm.cp_async_bulk_tensor_shared_cluster_global(
                 llvm.AddrSpaceCastOp(cluster, gep(to, begin.value(i32), integer_type(8))).result,

@@ -39,7 +39,7 @@ def default(workload: Workload, limits: HostLimits,
         return (few,), Leaf(0)
     mr, nv = (6, 2) if limits.vector_registers < 32 else (8, 2) if limits.vector_bytes == 16 else (8, 3)
     panel = nv * lanes
-    short = HostAttentionConfig(mr, nv, lanes, -(-thresholds.keys_at_once // panel) * panel, False, 16 * mr)
+    short = HostAttentionConfig(mr, nv, lanes, _at_once(workload, limits, thresholds, panel), False, 16 * mr)
     long = HostAttentionConfig(mr, nv, lanes, _block(workload, limits, thresholds, panel), True, 32 * mr)
     if keys.constant is not None:
         return (short if keys.constant <= short.keys else long,), Leaf(0)
@@ -47,6 +47,13 @@ def default(workload: Workload, limits: HostLimits,
     if queries.constant is not None or queries.symbols & keys.symbols:
         return (short, long), many
     return (short, long, few), switch(str(queries), [(thresholds.few_queries, Leaf(2))], many)
+
+
+def _at_once(workload: Workload, limits: HostLimits, thresholds: Thresholds, panel: int) -> int:
+    """Keys of one block that holds all: as many as take half of the second-level cache, in whole panels."""
+    depth = workload.size("k").constant
+    room = thresholds.keys_at_once if depth is None else limits.l2 // 2 // (depth * ELEMENT)
+    return -(-min(thresholds.keys_at_once, max(room, panel)) // panel) * panel
 
 
 def _block(workload: Workload, limits: HostLimits, thresholds: Thresholds, panel: int) -> int:

@@ -1,0 +1,48 @@
+"""The encoder layer after a search for the lengths of a data set, beside the untuned layer, also on batches it never saw."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from functools import partial
+
+import numpy as np
+
+import tilewright as tw
+from tools.bench.ragged.case import first_lengths
+from tools.bench.ragged.encoder import HEADS, INNER, LONGEST, WIDTH
+from tools.bench.turns import rounds_of
+
+_SEEN = 64  # lengths that are the histogram; those behind them are held out
+
+
+def main(given: argparse.Namespace) -> int:
+    """Print, for each data set, untuned over tuned time on batches of both kinds, and what the certificates measured."""
+    import torch
+
+    layer = torch.nn.TransformerEncoderLayer(WIDTH, HEADS, INNER, dropout=0.0, batch_first=True).eval()
+    example = torch.randn(3, 7, WIDTH)
+    ratios: list[float] = []
+    for name in given.sets.split(","):
+        lengths = first_lengths()[name]
+        outer = tw.Dim(1, 128, samples=[given.batch])
+        dims = {"B": outer, "S": tw.Ragged(1, LONGEST, over="B", samples=lengths[:_SEEN])}
+        options = {"threads": given.threads}
+        more = {"args": (example,), "dynamic_shapes": ({0: "B", 1: "S"},)}
+        untuned = tw.compile(layer, dims, options=options, **more)
+        tuned = tw.tune(layer, dims, options=options, seconds=given.seconds, **more)
+        with torch.inference_mode():
+            for first in range(0, len(lengths) - given.batch + 1, given.batch):
+                own = lengths[first : first + given.batch]
+                rows, offsets = torch.randn(sum(own), WIDTH), torch.from_numpy(np.append(0, np.cumsum(own)))
+                calls = {"tuned": partial(tuned, rows, offsets), "untuned": partial(untuned, rows, offsets)}
+                turns = rounds_of(calls, given.rounds)
+                ratios.append(turns.ratios("tuned")["untuned"])
+                kind = "of the histogram" if first + given.batch <= _SEEN else "held out"
+                shown = f"{turns.seconds['tuned'] * 1e3:.2f} ms, untuned {ratios[-1]:.3f}x, {kind}"
+                print(f"{name} {first:3}: tuned {shown}", flush=True)
+        names = {t.workload: t.name for t in tuned.program.tables}
+        for c in tuned.program.certificates:
+            print(f"{name} {names[c.workload]}: {c}", flush=True)
+    print(f"untuned: geomean {statistics.geometric_mean(ratios):.3f}x, worst {min(ratios):.3f}x")
+    return 0

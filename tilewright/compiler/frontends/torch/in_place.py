@@ -23,7 +23,9 @@ def functional_name(node: torch.fx.Node) -> str | None:
     """The operator that makes what the node writes as a new tensor; None where somebody else could see it being written, or where
     it is no in-place operator with such a twin."""
     op, source = node.target, node.args[0] if node.args else None
-    if not is_mutable(op) or not isinstance(source, torch.fx.Node) or not _is_fresh(source):
+    if not isinstance(op, torch._ops.OpOverload) or not op._schema.is_mutable:
+        return None
+    if not isinstance(source, torch.fx.Node) or not _is_fresh(source):
         return None
     written = [n for n, a in enumerate(op._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     space, _, name = op._schema.name.partition("::")
@@ -32,11 +34,6 @@ def functional_name(node: torch.fx.Node) -> str | None:
     twin = getattr(getattr(torch.ops.aten, name[:-1], None), op._overloadname, None)
     seen = any(node < user or not _reads(user) for user in source.users if user is not node)
     return None if twin is None or seen or not _keeps_type(node) else operator_name(twin)
-
-
-def is_mutable(target: object) -> bool:
-    """Does an operator write into an argument?"""
-    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 
 
 def _is_fresh(node: torch.fx.Node) -> bool:

@@ -220,6 +220,41 @@ def gather(element: str = "f32", index: str = "i64") -> Case:
                 lambda a, i: a[i])
 
 
+def selective_scan(states: int = 16) -> Case:
+    """h = a * h + x[t] * b[t] of M x `states`, and at each of T steps the sum of c[t] * h over the states."""
+    x, out = T("f32", ("T", "M")), T("f32", ("T", "M"))
+    rows, a, whole = T("f32", ("T", states)), T("f32", ("M", states)), T("f32", ("T", "M", states))
+    inputs = {"x": x, "a": a, "b": rows, "c": rows}
+    here, body = "(d0, d1, d2)", """%s = linalg.index 3 : index
+        %t = linalg.index 0 : index
+        %k = arith.mulf %x1, %acc : f32
+        %u = arith.mulf %x0, %x2 : f32
+        %n = arith.addf %k, %u : f32
+        %g = arith.cmpi sle, %s, %t : index
+        %v = arith.select %g, %n, %acc : f32
+        linalg.yield %v : f32"""
+    text = "\n".join([
+        empty("e", whole), "%z = arith.constant 0.0 : f32",
+        f"%f = linalg.fill ins(%z : f32) outs(%e : {whole.type()}) -> {whole.type()}",
+        generic("h", ["(d0, d1, d2, d3) -> (d3, d1)", "(d0, d1, d2, d3) -> (d1, d2)", "(d0, d1, d2, d3) -> (d3, d2)",
+                      f"(d0, d1, d2, d3) -> {here}"], "pppr", {"x": x, "a": a, "b": rows}, ("f", whole), body),
+        empty("o", out), f"%p = linalg.fill ins(%z : f32) outs(%o : {out.type()}) -> {out.type()}",
+        generic("r", [f"{here} -> {here}", f"{here} -> (d0, d2)", f"{here} -> (d0, d1)"], "ppr", {"h": whole, "c": rows},
+                ("p", out),
+                """%m = arith.mulf %x0, %x1 : f32
+        %v = arith.addf %acc, %m : f32
+        linalg.yield %v : f32""")])
+
+    def reference(x: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        h, found = np.zeros_like(a), np.empty_like(x)
+        for t in range(len(x)):
+            h = a * h + x[t][:, None] * b[t]
+            found[t] = h @ c[t]
+        return found
+
+    return Case(workload(inputs, ("T", "M"), text, {"r": out}), tuple(inputs.values()), (out,), reference)
+
+
 def concat() -> Case:
     """M x N beside M x 8 beside M x N."""
     x, y, out = T("f32", ("M", "N")), T("f32", ("M", 8)), T("f32", ("M", "L"))

@@ -19,8 +19,8 @@ from tilewright.runtime.shape import Expr
 Body = Callable[..., tuple[ops.Tensor, ...]]
 
 
-def compiled(graph: ops.Graph, dims: dict[str, tuple[int, int]]) -> CompiledFunction:
-    return tw.compile(graph, dims, options={"builder": LocalBuilder(full_target("host"))})
+def compiled(graph: ops.Graph, dims: dict[str, tuple[int, int]], target: str = "host") -> CompiledFunction:
+    return tw.compile(graph, dims, target, options={"builder": LocalBuilder(full_target(target))})
 
 
 def loop_of(fn: CompiledFunction) -> LoopStep:
@@ -75,6 +75,32 @@ def test_a_part_is_put_where_a_carried_tensor_lies(body: Body, puts: int | None,
         for threads in (1, 3):
             for got, want in zip(fn(arrays[0], count, arrays[1], threads=threads), wanted, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        for array, before in zip(arrays, kept, strict=True):
+            np.testing.assert_array_equal(array, before)
+
+
+def test_parts_of_few_runs_are_put_in_place_on_gpus() -> None:
+    """Of a cache [2, N, 4] the rows of a step are two runs; of its transpose they would be as many as elements."""
+    g = ops.Graph()
+    cache, turned, h = g.input("cache", [2, "N", 4]), g.input("turned", [4, 3, "N"]), g.input("h", [2, 4])
+
+    def body(i: Expr, cache: ops.Tensor, turned: ops.Tensor, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        cache = ops.select_scatter(cache, h, 1, i)
+        turned = ops.select_scatter(turned, ops.broadcast_to(ops.reshape(ops.max(h, 0), [4, 1]), [4, 3]), 2, i)
+        h = ops.sum(ops.narrow(cache, 1, 0, i + 1), 1) * 0.25 + ops.reshape(ops.sum(turned, [1, 2]), [1, 4]) * 0.125
+        return cache, turned, h
+
+    g.output(*ops.fori_loop(0, g.dim("T"), body, cache, turned, h))
+    fn = compiled(g, {"N": (3, 9), "T": (0, 3)}, "emulator:sm_90a")
+    assert inside(fn, InsertStep) == 1
+    rng = np.random.default_rng(3)
+    for n, count in ((3, 0), (4, 1), (9, 3)):
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, n, 4), (4, 3, n), (2, 4))]
+        given = dict(zip(("cache", "turned", "h"), arrays, strict=True), T=count)
+        kept = [a.copy() for a in arrays]
+        wanted = evaluate(g.module_text(), [given[i.name] for i in fn.inputs])
+        for got, want in zip(fn(**given), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
         for array, before in zip(arrays, kept, strict=True):
             np.testing.assert_array_equal(array, before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, transpose
+from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, selective_scan, transpose
 from tensor_core_workloads import product
 
 from tilewright.compiler.builder.build import build_kernel
@@ -55,6 +55,8 @@ CASES = {
     "transpose": (transpose(), "gpu_pointwise{vec=1 tile=32}"),
     "transpose f16": (transpose("f16"), "gpu_pointwise{vec=1 tile=32}"),
     "gather": (gather(), "gpu_pointwise"),
+    "walk": (selective_scan(), "gpu_pointwise{vec=1 threads=128}"),
+    "walk any": (selective_scan(5), "gpu_pointwise{vec=1 threads=64 index=64}"),
     "gather f16 by i32": (gather("f16", "i32"), "gpu_pointwise"),
 }
 

@@ -17,6 +17,7 @@ OURS = "tilewright"
 # name -> class; the part before the colon is the peer that --peers names, the rest a variant of it.
 SYSTEMS: Mapping[str, str] = {
     OURS: "tools.bench.ours:Tilewright",
+    "step": "tools.bench.control.own_step:Stepped",
     "numpy": "tools.bench.peers:NumPy",
     "numpy:avx2": "tools.bench.peers:NumPyAvx2",
     "torch": "tools.bench.torch_peers:Eager",

@@ -55,7 +55,15 @@ def scans(seed: int, shapes: int) -> Program:
     return Program(scan.graph, scan.graph.module_text(), scan.dims, arguments, BOUNDS.get(scan.dtype, 0.0))
 
 
-KINDS = {"control": control, "scans": scans}
+def sums(seed: int, shapes: int) -> Program:
+    """Recurrences whose states are summed where they are."""
+    made, draw = of_tests("e2e.random_sums").RandomSums(seed), random.Random(seed)
+    sizes = [(made.lowest, 3), (17, 33), *((draw.randint(made.lowest, 40), draw.randint(1, 40)) for _ in range(shapes))][:shapes]
+    arguments = [[t, *made.arrays(t, n)] for t, n in sizes]
+    return Program(made.graph, made.graph.module_text(), made.dims, arguments, BOUNDS.get(made.dtype, 0.0))
+
+
+KINDS = {"control": control, "scans": scans, "sums": sums}
 
 
 def wrong(program: Program, target: str) -> Iterator[str]:
@@ -81,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--shapes", type=int, default=4, help="at which each runs")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--target", default="host")
-    parser.add_argument("--kinds", default="control,scans", help="control, scans or both, in turns")
+    parser.add_argument("--kinds", default="control,scans,sums", help="of control, scans and sums, in turns")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     options = parser.parse_args(argv)
     kinds, start, cases, bad, programs = options.kinds.split(","), time.monotonic(), 0, 0, 0

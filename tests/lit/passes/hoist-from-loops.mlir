@@ -1,4 +1,10 @@
 // RUN: tilewright opt %s --pass "lift-control-flow,hoist-from-loops" | filecheck %s
+// RUN: tilewright opt %s --pass "lift-control-flow,hoist-from-loops{rows=1 work=16}" | filecheck %s --check-prefix=STAYS
+
+// Where a step has rows and work enough, its product stays.
+// STAYS-LABEL: func.func @body_0
+// STAYS: linalg.vecmat
+// STAYS: linalg.vecmat
 
 // The product of what is read at each step is one product over all steps, in front of the loop, and so is the function of w; the
 // product of what is carried stays.

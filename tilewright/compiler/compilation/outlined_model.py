@@ -24,6 +24,7 @@ from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.outlined import predicated
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
+from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
@@ -32,7 +33,7 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
-from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
+from tilewright.passes.transforms.hoist_from_loops import ROWS_OF_A_STEP, HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
@@ -160,13 +161,20 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
-                         _weights(options, limits), _activations(options), isinstance(limits, HostLimits))
+                         _weights(options, limits), _activations(options), _in_place(limits))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
 def _scans(limits: Limits) -> list[Pass]:
-    """On the host, loops that work element by element on what they carry become kernels; the others do less."""
-    return [*([LoopsToScans()] if isinstance(limits, HostLimits) else []), HoistFromLoops(), Mlir("canonicalize,cse")]
+    """Loops that work element by element on what they carry become kernels; the others do less. A product of some rows fills the
+    registers of a host, not the multiprocessors of a GPU."""
+    rows = ROWS_OF_A_STEP if isinstance(limits, HostLimits) else 0
+    return [LoopsToScans(), HoistFromLoops(rows=rows), Mlir("canonicalize,cse")]
+
+
+def _in_place(limits: Limits) -> UpdateInPlace:
+    """Each run of a part is a launch on a GPU, beside one that makes all of a tensor anew."""
+    return UpdateInPlace() if isinstance(limits, HostLimits) else UpdateInPlace(runs=8)
 
 
 def _precision(options: CompileOptions, limits: Limits) -> list[Pass]:

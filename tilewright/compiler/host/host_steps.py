@@ -78,7 +78,7 @@ class StepEmitter:
             elif isinstance(step, Copy):
                 self._copy(step, scope)
             elif isinstance(step, Insert):
-                insert_part(step, scope.pointer(step.part), scope.pointer(step.into), scope.dims)
+                insert_part(step, (scope.pointer(step.part), scope.pointer(step.into)), scope.dims, self._move)
             elif isinstance(step, If):
                 self._if(step, scope)
             else:
@@ -94,16 +94,20 @@ class StepEmitter:
         size = emit_expr(copy.bytes, scope.dims).value(self.i64)
 
         def move() -> None:
-            if self.gpu:
-                call_pointer([self._entry(COPY), self.table, target, source, size])
-            else:
-                llvm.MemcpyOp(target, source, size, False)
+            self._move(target, source, size)
 
         if isinstance(copy.source, Current):
             words = [llvm.PtrToIntOp(self.i64, p).result for p in (target, source)]
             when(arith.cmpi(arith.CmpIPredicate.ne, *words), move)
         else:
             move()
+
+    def _move(self, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
+        """Copy bytes that lie side by side."""
+        if self.gpu:
+            call_pointer([self._entry(COPY), self.table, target, source, size])
+        else:
+            llvm.MemcpyOp(target, source, size, False)
 
     def _settle(self, copy: Copy, loop: SettledLoop, scope: Scope) -> None:
         """Copy the result of a loop on data: now, where it is known where it lies, else on the device."""

@@ -20,25 +20,32 @@ Function = Callable[[Tensor], Tensor]
 
 
 def recurrence(
-    x: Tensor, state: State, step: Callable[[Tensor, State], State], backwards: bool = False, lengths: Tensor | None = None
+    x: Tensor, state: State, step: Callable[[Tensor, State], State], backwards: bool = False, lengths: Tensor | None = None,
+    given: Function | None = None,
 ) -> tuple[Tensor, State]:
     """step(x[t], state) for each t of x [T, batch, ...], last to first when `backwards`: the first parts of the states in the
     order of t, [T, batch, ...], and the last state. T may be a dim.
 
-    lengths: integers [batch]; beyond the length of its sequence a row gives zeros and its state stays.
+    lengths: integers [batch]; beyond the length of its sequence a row gives zeros and its state stays. given: what a step takes
+    of x[t], such as its product with weights; also of all of x, [T, batch, ...], where the steps are few.
     """
     count = x.dims[0]
+    unrolled = count.constant is not None and 0 < count.constant <= UNROLLED
+    if given is not None and unrolled:
+        x, given = given(x), None
 
     def one(at: Expr | int, before: State) -> tuple[Tensor, ...]:
         """The state behind step t, then what is shown of it."""
-        after = step(select(x, 0, at), before)
+        own = select(x, 0, at)
+        after = step(own if given is None else given(own), before)
         if lengths is None:
             return *after, after[0]
         inside = reshape(compare(cast(lengths, DType.I64), at, "gt"), [x.dims[1], 1])
         after = tuple(where(inside, new, old) for new, old in zip(after, before, strict=True))
         return *after, where(inside, after[0], zeros(x.graph, [], after[0].dtype))
 
-    if count.constant is not None and 0 < count.constant <= UNROLLED:
+    if unrolled:
+        assert count.constant is not None
         found: list[Tensor] = []
         for t in reversed(range(count.constant)) if backwards else range(count.constant):
             *after, shown = one(t, state)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from tilewright.passes.analysis.counted_loop import CountedLoop, KeptLoopError
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.strides import Views, copy_loops, dense_strides
 from tilewright.passes.linalg.structured import FRAME, UPDATE, uncast
-from tilewright.passes.linalg.symbolic import mixed
+from tilewright.passes.linalg.symbolic import SymbolicShapes, inserted_axes, mixed
 from tilewright.passes.mlir import functions, ir, operations
 
 
@@ -17,9 +19,13 @@ class UpdateInPlace(Pass):
     """`tensor.insert_slice` operations that put parts into what a loop carries, a cache say, get `tw.update`. Fusion leaves these
     alone, and the host program copies the part to its place. Where somebody still reads the tensor as it was, the host program
     copies it first (compiler/host/host_plan.py).
+
+    runs: of elements side by side that a part has at most, each of which is a launch on a GPU, where the loop is counted; 0: any
+    number, in any loop.
     """
 
     name: ClassVar[str] = "update-in-place"
+    runs: int = 0
 
     def run(self, module: ir.Module) -> None:
         for frame in [f for f in functions(module) if FRAME in f.attributes]:
@@ -27,11 +33,23 @@ class UpdateInPlace(Pass):
                 continue
             try:
                 loop = CountedLoop.of(frame)
+                _ = loop.count if self.runs else None
             except KeptLoopError:
                 continue
-            known = set(loop.carried)
+            known, views = set(loop.carried), Views(SymbolicShapes(loop.function))
             for op in operations(loop.body):
                 if op.name == "tensor.insert_slice" and uncast(op.operands[1]) in known \
-                        and all(isinstance(s, int) for s in mixed(op, "static_strides", 4)):
+                        and all(isinstance(s, int) for s in mixed(op, "static_strides", 4)) and self._few(op, views):
                     op.attributes[UPDATE] = ir.UnitAttr.get()
                     known.add(op.results[0])
+
+    def _few(self, op: ir.Operation, views: Views) -> bool:
+        """Has a part few enough runs?"""
+        if not self.runs:
+            return True
+        whole = dense_strides(views.shapes.dims(op.results[0]))
+        steps = mixed(op, "static_strides", 4)
+        into = [whole[a] * s for a in inserted_axes(op) if isinstance(s := steps[a], int)]
+        loops, _ = copy_loops(views.shapes.dims(op.operands[0]), views.view(op.operands[0]).strides, into)
+        counts = [loop.extent.constant for loop in loops]
+        return None not in counts and prod(n for n in counts if n is not None) <= self.runs

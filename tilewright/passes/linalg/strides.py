@@ -30,6 +30,30 @@ def dense_strides(dims: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(strides[: len(dims)])
 
 
+@dataclass(frozen=True)
+class CopyLoop:
+    """A loop of a copy: how often, and how far apart in what is read and in what is written, in elements."""
+
+    extent: Expr
+    source: Expr
+    target: Expr
+
+
+def copy_loops(extents: Sequence[Expr], source: Sequence[Expr], target: Sequence[Expr]) -> tuple[list[CopyLoop], Expr]:
+    """The loops of a copy between two strided tensors, outermost first, and the elements of a run, which lie side by side in
+    both. Axes that both walk as one are one."""
+    found: list[CopyLoop] = []
+    for extent, a, b in zip(extents, source, target, strict=True):
+        if extent == Expr.of(1):
+            continue
+        if found and found[-1].source == a * extent and found[-1].target == b * extent:
+            found[-1] = CopyLoop(found[-1].extent * extent, a, b)
+        else:
+            found.append(CopyLoop(extent, a, b))
+    one = Expr.of(1)
+    return found, found.pop().extent if found and found[-1].source == one and found[-1].target == one else one
+
+
 def collapsed_stride(dims: Sequence[Expr], strides: Sequence[Expr]) -> Expr | None:
     """The one stride that walks all axes of a group in row-major order; None when there is none for every shape."""
     walked = [(d, s) for d, s in zip(dims, strides, strict=True) if d.constant != 1]

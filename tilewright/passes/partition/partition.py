@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
 from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.analysis.state_walk import MOST_COLUMNS
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
-from tilewright.passes.mlir import ir, owner, position
+from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
 from tilewright.passes.partition.region_order import RegionOrder
@@ -196,7 +197,8 @@ class Partition:
             return "apart", "two of their operations are to stay apart"
         rooted = [r for r in (region, source) if r.kind in ROOTED]
         parts = region.parts or source.parts
-        if len(rooted) == 2 or (rooted and (parts or OpKind.REDUCTION in (region.kind, source.kind))):
+        summed = isinstance(gate, Running) and region.kind is OpKind.REDUCTION  # at each step, as the states go on
+        if len(rooted) == 2 or (rooted and (parts or (OpKind.REDUCTION in (region.kind, source.kind) and not summed))):
             return "one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both"
         refusal = self._rule(source, region, beside=False)
         if refusal:
@@ -223,8 +225,9 @@ class Partition:
         )
         axes = pairs if other is source else {m: h for h, m in pairs.items()}
         loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
-        if isinstance(gate, Running) and other is region and any(p != tuple(range(len(source.frame))) for p in places.values()):
-            return "running", "what follows from a running reduction is done as it walks, so its axes have the same order"
+        columns = {axes[a] for a in region.columns} if summed else source.columns
+        if isinstance(gate, Running) and (problem := _off_the_walk(source, gate, columns, places if other is region else None)):
+            return "running", problem
         frames = (loops, source.places) if other is region else (region.loops, places)
         problem = next((p for o in self._readers(region, source) if (p := misread(o, *frames))), None)
         if problem:
@@ -235,6 +238,8 @@ class Partition:
         if problem:
             return "same-parts", problem
         self._unite(into, other, loops, places)
+        if summed:
+            into.columns |= columns
         return None
 
     def _waits(self, region: Region, source: Region) -> bool:
@@ -268,3 +273,21 @@ class Partition:
         if len(set(pairs.values())) != len(pairs):
             return "two axes of the value are read along one loop"
         return pairs
+
+
+def _off_the_walk(source: Region, gate: Running, columns: set[int], places: Mapping[ir.Value, Place] | None) -> str | None:
+    """Why the walk of a running reduction cannot do what follows from its states. columns: that are summed at each step; places:
+    of what joins, in the frame of the states; None where it does not join them."""
+    rank, axis = len(source.frame), [position(e) for e in maps_of(gate.op)[-1].results].index(gate.along)
+    if places is None or any(p != tuple(a for a in range(rank) if len(p) == rank or a not in columns) for p in places.values()):
+        return "what follows from a running reduction is done as it walks, so its axes have the same order"
+    if not columns:
+        return None
+    if axis in columns or len(columns) + 1 >= rank:
+        return "no axis is left beside the steps and those that are summed"
+    if source.columns and source.columns != columns:
+        return "the states of a step are summed along the same axes"
+    count = 1
+    for a in columns:
+        count *= source.frame[a].constant or MOST_COLUMNS + 1
+    return f"at most {MOST_COLUMNS} states of a place are kept beside its walk" if count > MOST_COLUMNS else None

@@ -26,15 +26,15 @@ from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
                  weights: ConstantsAlongK | None = None, activations: QuantiseActivations | None = None,
-                 in_place: bool = False) -> list[Pass]:
+                 in_place: UpdateInPlace | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
     bytes, where it is faster at it than at what they stand for.
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     weights: which constants its tensor cores read along k only.
-    activations: how rows that meet weights in few bits become bytes, where that is asked for. in_place: does the target's
-    host program put parts into what loops carry?
+    activations: how rows that meet weights in few bits become bytes, where that is asked for. in_place: which parts
+    the target's host program puts into what loops carry.
     """
     return [
         Decompose(),
@@ -49,7 +49,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         images or ChannelsLast(),
         SinkReshapes(),
         FoldScales(),
-        *([UpdateInPlace()] if in_place else []),
+        *([in_place] if in_place is not None else []),
         CopyResults(),
         *([parts] if parts is not None else []),
         Fuse(),

@@ -17,6 +17,7 @@ from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import functions, ir, operations, owner, tensor
 from tilewright.passes.transforms.recurrence import Recurrence
 from tilewright.passes.transforms.stack_steps import StackSteps
+from tilewright.passes.transforms.sums_of_states import split_sums
 from tilewright.runtime.shape import Expr
 
 KEPT = "tw.kept"  # of an scf.while: why it stays a loop
@@ -25,7 +26,8 @@ KEPT = "tw.kept"  # of an scf.while: why it stays a loop
 @dataclass(frozen=True)
 class LoopsToScans(Pass):
     """What a counted loop carries element by element (h = a[t] * h + b[t]) becomes a running reduction over its steps, one kernel
-    that holds it in registers; what else the body does is done for all steps at once. A loop that stays says why in `tw.kept`.
+    that holds it in registers; what else the body does is done for all steps at once. Products that sum what is carried become
+    sums, which the kernel takes in as it goes. A loop that stays says why in `tw.kept`.
 
     most_bytes: of a tensor that is then computed for all steps.
     """
@@ -54,6 +56,8 @@ class LoopsToScans(Pass):
             erase_dead(frame.regions[0].blocks[0])
             del frame.attributes[FRAME]
             _inline(module, frame)
+        for fn in functions(module):
+            split_sums(fn)
 
 
 def _inline(module: ir.Module, fn: ir.Operation) -> None:

@@ -32,6 +32,7 @@ from tools.bench.harness.records import Figure
 from tools.bench.harness.worker import pin, time_calls
 
 LOOP = 1000  # native calls per call from Python
+TURNS = 1000  # of the measured loop
 
 # Loops of LOOP calls; @nothing is an empty kernel.
 _LOOPS = """
@@ -99,6 +100,7 @@ def figures(threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
     """(name, value, unit) of every cost."""
     loops = Loops()
     yield from small_calls(loops, threads, seconds)
+    yield from turns(loops, threads, seconds)
     large = native(dense(768, 768, threads, arg1=np.zeros((768, 768), np.float32)), threads)
     worst = 0.0
     for t in (1, 5, 16, 57, 100, 128):
@@ -142,6 +144,24 @@ def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[st
             made, eager = over(lambda: fn(tx, tw_)), median(lambda: torch.mm(tx, tw_), seconds) * 1e9
             yield "fn(x, w) with torch, over tw_call", made, "ns"
             yield "torch.mm(x, w) of the same", eager, "ns"
+
+
+def turns(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
+    """A loop that goes from place to place of a table, one kernel of one element each time around."""
+    g, places = ops.Graph(), TURNS
+    table = g.input("table", [places], "i64")
+    g.output(ops.fori_loop(0, g.dim("T"), lambda _, at: ops.gather(table, at), g.input("start", [1], "i64"))[0])
+    fn = native(tw.compile(g, {"T": (0, places)}, options=tw.CompileOptions(threads=threads)), threads)
+    given = [np.roll(np.arange(places), -1), np.zeros(1, np.int64), np.zeros(1, np.int64)]
+    pointers = np.array([a.ctypes.data for a in given], np.uint64)
+    scalars, took = np.zeros(1, np.uint64), []
+    for count in (0, places - 1):
+        dims = np.array([count], np.int64)
+        data = [fn.entry, fn.table_pointer, *(a.ctypes.data for a in (pointers, scalars, dims)), threads]
+        took.append(loops.seconds("call", data, seconds))
+        if given[2][0] != count:
+            raise AssertionError(f"the loop ended at {given[2][0]}, wanted {count}")
+    yield "an iteration of a loop whose body is one kernel of one element", (took[1] - took[0]) / (places - 1) * 1e9, "ns"
 
 
 def main() -> int:

@@ -79,7 +79,7 @@ def graph(a: Mapping[str, ops.Tensor], beams: int) -> ops.Tensor:
         row = ops.select(h, 0, 0)
         if beams == 1:
             return ops.argmax(logits, -1), score, *kept, row
-        token, score, parent = _best(score, logits)
+        token, score, parent = best(score, logits)
         return token, score, *(ops.gather(c, parent, 0) for c in kept), row
 
     return ops.scan(g, steps, body, token, score, *caches)[-1]
@@ -88,36 +88,58 @@ def graph(a: Mapping[str, ops.Tensor], beams: int) -> ops.Tensor:
 def step(a: Mapping[str, ops.Tensor], t: Expr, token: ops.Tensor, caches: tuple[ops.Tensor, ...]
          ) -> tuple[ops.Tensor, ops.Tensor, list[ops.Tensor]]:
     """Hidden state and scores of the next token, and the caches with this one."""
-    beams, kept = token.dims[0], []
-    h = ops.gather(a["e"], token) + ops.select(a["x"], 0, t)
+    kept = []
+
+    def keep(cache: ops.Tensor, row: ops.Tensor) -> tuple[ops.Tensor, Expr]:
+        kept.append(ops.select_scatter(cache, row, 1, t))
+        return ops.narrow(kept[-1], 1, 0, t + 1), t + 1
+
+    return *_layers(a, ops.select(a["x"], 0, t), token, caches, keep), kept
+
+
+def grown(a: Mapping[str, ops.Tensor], place: ops.Tensor, token: ops.Tensor, caches: tuple[ops.Tensor, ...]
+          ) -> tuple[ops.Tensor, ops.Tensor, list[ops.Tensor]]:
+    """The same with caches [beams, L, ...] of the tokens so far, which have one more then."""
+    kept = []
+
+    def keep(cache: ops.Tensor, row: ops.Tensor) -> tuple[ops.Tensor, Expr]:
+        kept.append(ops.concat([cache, ops.reshape(row, [row.dims[0], 1, 2 * MODEL])], 1))
+        return kept[-1], cache.dims[1] + 1
+
+    return *_layers(a, place, token, caches, keep), kept
+
+
+def _layers(a: Mapping[str, ops.Tensor], place: ops.Tensor, token: ops.Tensor, caches: tuple[ops.Tensor, ...],
+            keep: Callable[[ops.Tensor, ops.Tensor], tuple[ops.Tensor, Expr]]) -> tuple[ops.Tensor, ops.Tensor]:
+    """Hidden state and scores. keep: a cache with a row, of which attention sees so many."""
+    beams, h = token.dims[0], ops.gather(a["e"], token) + place
     for n, cache in enumerate(caches):
         q, kv = ops.split(ops.matmul(ops.layernorm(h), a[f"wq{n}"]), [MODEL, 2 * MODEL], 1)
-        cache = ops.select_scatter(cache, kv, 1, t)
-        kept.append(cache)
-        k, v = ops.split(ops.narrow(cache, 1, 0, t + 1), [MODEL, MODEL], 2)
-        k, v = (ops.transpose(ops.reshape(c, [beams, t + 1, HEADS, WIDTH]), [0, 2, 1, 3]) for c in (k, v))
+        seen, length = keep(cache, kv)
+        k, v = ops.split(seen, [MODEL, MODEL], 2)
+        k, v = (ops.transpose(ops.reshape(c, [beams, length, HEADS, WIDTH]), [0, 2, 1, 3]) for c in (k, v))
         mixed = ops.attention(ops.reshape(q, [beams, HEADS, 1, WIDTH]), k, v)
         h = h + ops.matmul(ops.reshape(mixed, [beams, MODEL]), a[f"wo{n}"])
         inner = ops.matmul(ops.layernorm(h), a[f"w1{n}"])
         h = h + ops.matmul(h.graph.pointwise("gelu_tanh", gelu_tanh, inner), a[f"w2{n}"])
     h = ops.layernorm(h)
-    return h, ops.matmul(h, a["e"], transpose_b=True), kept
+    return h, ops.matmul(h, a["e"], transpose_b=True)
 
 
-def _best(score: ops.Tensor, logits: ops.Tensor) -> tuple[ops.Tensor, ops.Tensor, ops.Tensor]:
+def best(score: ops.Tensor, logits: ops.Tensor) -> tuple[ops.Tensor, ops.Tensor, ops.Tensor]:
     """Tokens, scores and parents of the best beams: one after the other, each without those before."""
     g, count = logits.graph, BEAMS * TOKENS
     total = ops.reshape(ops.log_softmax(logits) + ops.reshape(score, [BEAMS, 1]), [count])
     places = ops.arange(g, 0, count)
     found: list[ops.Tensor] = []
     for _ in range(BEAMS):
-        best = ops.argmax(total, -1)
-        found.append(best)
-        total = ops.where(ops.compare(places, best, "eq"), g.full([], 4 * NONE, "f32"), total)
-    best = ops.stack(found, 0)
+        place = ops.argmax(total, -1)
+        found.append(place)
+        total = ops.where(ops.compare(places, place, "eq"), g.full([], 4 * NONE, "f32"), total)
+    taken = ops.stack(found, 0)
     first = ops.reshape(ops.log_softmax(logits) + ops.reshape(score, [BEAMS, 1]), [count])
-    token = g.pointwise("token", lambda v: v.remainder(TOKENS), best)
-    return token, ops.gather(first, best), g.pointwise("parent", lambda v: v.floor_divide(TOKENS), best)
+    token = g.pointwise("token", lambda v: v.remainder(TOKENS), taken)
+    return token, ops.gather(first, taken), g.pointwise("parent", lambda v: v.floor_divide(TOKENS), taken)
 
 
 # -- torch

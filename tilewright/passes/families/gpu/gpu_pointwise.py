@@ -1,5 +1,6 @@
 """Family `gpu_pointwise`: a thread evaluates a few result elements on demand, reductions as inline loops.
 
+Of a running reduction a thread walks along the axis that runs, at one place of all others (gpu_walk.py).
 A result whose map is no permutation of parallel loops (a scatter) runs its loops in order in one thread.
 """
 
@@ -17,6 +18,7 @@ from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit, Units, launched
 from tilewright.passes.families.gpu.gpu_transpose import crossing_axes, crossing_of, tile_crossing, tiled
+from tilewright.passes.families.gpu.gpu_walk import ThreadWalk
 from tilewright.passes.families.scatter import scatters, serial
 from tilewright.passes.mlir import ir, operations
 from tilewright.passes.spaces.gpu.gpu_pointwise import GpuPointwiseConfig
@@ -49,7 +51,7 @@ def tile_elements(frame: KernelFrame, tiler: Tiler, vec: int, block: int) -> Non
     returned = list(operations(frame.block)[-1].operands)
     for group in _groups(frame, vec):
         tiler.loop(group.counts, lambda place, group=group: group.parts(place),  # type: ignore[misc]
-                   {returned[n]: group.axes for n in group.members}, block)
+                   {returned[n]: group.axes(returned[n]) for n in group.members}, block)
 
 
 def elementwise(kernel: GpuKernel, loops: Sequence[Units], vec: int) -> Grid:
@@ -75,22 +77,25 @@ def elementwise(kernel: GpuKernel, loops: Sequence[Units], vec: int) -> Grid:
 
 @dataclass(frozen=True)
 class _PointwiseGroup:
-    """Results of the same extents, cut into vectors of `vec` along an axis; a scatter is alone."""
+    """Results of the same extents, cut into vectors of `vec` along an axis; a scatter is alone, and so is what a walk gives."""
 
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int
     vec: int
     scattered: bool = False
+    walk: ThreadWalk | None = None
 
     @property
     def _cut(self) -> list[int]:
         """Axes in the order of the loop, that of the vectors last."""
+        if self.walk is not None:
+            return self.walk.walk.rows
         return [] if self.scattered else [*(a for a in range(len(self.dims)) if a != self.axis), self.axis][: len(self.dims)]
 
-    @property
-    def axes(self) -> dict[str, tuple[int, ...]]:
-        return {f"d{a}": (a,) for a in self._cut}
+    def axes(self, value: ir.Value) -> dict[str, tuple[int, ...]]:
+        """The axes of a member that the parts of a unit run along."""
+        return {f"d{a}": (a,) for a in self._cut} if self.walk is None else self.walk.axes(value)
 
     @property
     def counts(self) -> list[Expr]:
@@ -105,6 +110,9 @@ class _PointwiseGroup:
         """The vectors of a unit."""
         if self.scattered:
             serial(kernel, self.members[0])
+            return
+        if self.walk is not None:
+            self.walk.emit(kernel, unit)
             return
         ev = kernel.evaluator
         coords = [unit.first(f"d{a}") for a in range(len(self.dims))]
@@ -122,8 +130,13 @@ class _PointwiseGroup:
 
 def _groups(frame: KernelFrame, vec: int) -> list[_PointwiseGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
-    alone = []
+    alone, walk = [], ThreadWalk.of(frame)
+    if walk is not None:
+        dims = frame.shapes.dims(walk.walk.running.op.results[0])
+        alone.append(_PointwiseGroup(walk.members, dims, walk.walk.axis, 1, walk=walk))
     for number, value in enumerate(frame.results):
+        if walk is not None and number in walk.members:
+            continue
         if scatters(value):
             alone.append(_PointwiseGroup((number,), frame.shapes.dims(value), 0, 1, scattered=True))
         else:

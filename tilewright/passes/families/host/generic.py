@@ -16,6 +16,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.host_walk import SummedEmitter, SummedWalk
 from tilewright.passes.families.host.interleaved_tiles import InterleavedEmitter, InterleavedTiles
 from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
 from tilewright.passes.families.host.running import RunningEmitter, RunningWalk
@@ -44,7 +45,7 @@ class _ResultGroup:
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    walk: TransposeTiles | InterleavedTiles | RunningWalk | UpdateWalk | RankWalk | None = None
+    walk: TransposeTiles | InterleavedTiles | RunningWalk | SummedWalk | UpdateWalk | RankWalk | None = None
     row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
@@ -64,12 +65,18 @@ class _ResultGroup:
                 return {**dict.fromkeys(self.walk.outer()), across: config.lanes}
             case RunningWalk() | InterleavedTiles():
                 return self.walk.cuts(config.lanes, config.chunk)
+            case SummedWalk():
+                return self.walk.cuts(config.lanes)
             case UpdateWalk():
                 return self.walk.cuts(config.chunk)
             case RankWalk():
                 return self.walk.cuts()
         rows: dict[int, int | None] = {} if self.row is None else {self.row: config.rows}
         return {**dict.fromkeys(self.outer), **rows, self.axis: config.chunk}
+
+    def axes(self, value: ir.Value, cuts: Mapping[int, int | None]) -> dict[str, tuple[int, ...]]:
+        """The axes of a result that the parts of a unit run along."""
+        return self.walk.axes(value) if isinstance(self.walk, SummedWalk) else {f"d{a}": (a,) for a in cuts}
 
     def emitter(self, kernel: HostKernel, config: GenericConfig, workspace: ir.Value) -> Callable[[Unit], None]:
         """What emits a work unit."""
@@ -80,6 +87,8 @@ class _ResultGroup:
                 return InterleavedEmitter(kernel, self.walk, config.lanes).emit
             case RunningWalk():
                 return RunningEmitter(kernel, self.walk, config.lanes).emit
+            case SummedWalk():
+                return SummedEmitter(kernel, self.walk, config.lanes, workspace).emit
             case UpdateWalk():
                 return UpdateEmitter(kernel, self.walk, config.lanes).emit
             case RankWalk():
@@ -89,8 +98,13 @@ class _ResultGroup:
 
 def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
     found: dict[tuple[Expr, ...], list[int]] = {}
-    alone = []
+    alone, summed = [], SummedWalk.of(frame)
+    if summed is not None:
+        dims = frame.shapes.dims(summed.walk.running.op.results[0])
+        alone.append(_ResultGroup(summed.members, dims, summed.lane, summed))
     for number, value in enumerate(frame.results):
+        if summed is not None and number in summed.members:
+            continue
         dims, unit = frame.shapes.dims(value), _unit(frame, number)
         own = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
         if scatters(value):
@@ -130,7 +144,7 @@ def _tile(frame: KernelFrame, group: _ResultGroup, cuts: Mapping[int, int | None
                 for (a, size), x in zip(cuts.items(), place, strict=False)}
 
     counts = [group.dims[a] if size is None else group.dims[a].ceildiv(size) for a, size in cuts.items()] or [Expr.of(1)]
-    tiler.loop(counts, parts, {frame.results[n]: {f"d{a}": (a,) for a in cuts} for n in group.members})
+    tiler.loop(counts, parts, {frame.results[n]: group.axes(frame.results[n], cuts) for n in group.members})
 
 
 def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
@@ -149,7 +163,7 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config, workspace))
         taken = Expr.of(0)
         for group in groups:
-            if isinstance(group.walk, RankWalk):
+            if isinstance(group.walk, (RankWalk, SummedWalk)):
                 taken = taken.maximum(group.walk.workspace(kernel, config.lanes))
         return Grid(taken)
 

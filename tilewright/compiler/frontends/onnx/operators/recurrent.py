@@ -1,4 +1,4 @@
-"""Recurrent layers over a fixed number of steps, which are unrolled."""
+"""Recurrent layers: every step of a sequence, one after the other."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _ACTIVATIONS: dict[str, _Activation] = {
 
 @dataclass(frozen=True)
 class _Layer:
-    """One direction. x: [steps, batch, gates * hidden], already multiplied; recurrent: [gates * hidden, hidden]; bias: of the
-    gates of the input, then of the recurrent product."""
+    """One direction. x: [steps, batch, inputs]; weights: [gates * hidden, inputs]; recurrent: [gates * hidden, hidden]; bias: of
+    the gates of the input, then of the recurrent product."""
 
     context: Context
     x: ops.Tensor
+    weights: ops.Tensor
     recurrent: ops.Tensor
     bias: ops.Tensor | None
     hidden: Expr
@@ -38,6 +39,11 @@ class _Layer:
     @property
     def batch(self) -> Expr:
         return self.x.dims[1]
+
+    def given(self, x: ops.Tensor) -> ops.Tensor:
+        """[..., gates * hidden]: the gates of what a step, or all of them, take of the input [..., inputs]."""
+        gates = ops.matmul(x, self.weights, transpose_b=True)
+        return gates if self.bias is None else gates + ops.narrow(self.bias, 0, 0, self.weights.dims[0])
 
     def gate(self, gates: ops.Tensor, number: int) -> ops.Tensor:
         """[batch, hidden] of one gate; of a bias or peepholes [hidden]."""
@@ -138,7 +144,7 @@ def _recurrent(
             ops.select(s, 0, d) if s is not None else ops.zeros(context.graph, [layer.batch, layer.hidden], x.dtype)
             for s in starts
         )
-        outputs, state = ops.recurrence(layer.x, state, partial(cell, layer), backward, layer.lengths)
+        outputs, state = ops.recurrence(layer.x, state, partial(cell, layer), backward, layer.lengths, layer.given)
         found.append(outputs)
         last.append(state)
     results = [ops.stack(found, 1), *(ops.stack([s[i] for s in last], 0) for i in range(states))]
@@ -152,12 +158,10 @@ def _layer(context: Context, number: int, inputs: Sequence[ops.Tensor | None], n
     assert x is not None and w is not None and r is not None
     hidden = r.dims[-1]
     own = None if bias is None else ops.select(bias, 0, number)
-    gates = ops.matmul(x, ops.select(w, 0, number), transpose_b=True)
-    if own is not None:
-        gates = ops.add(gates, ops.narrow(own, 0, 0, w.dims[1]))
     return _Layer(
         context,
-        gates,
+        x,
+        ops.select(w, 0, number),
         ops.select(r, 0, number),
         own,
         hidden,

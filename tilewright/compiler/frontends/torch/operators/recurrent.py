@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
-from tilewright.compiler.frontends.torch.operators.contractions import rows
 from tilewright.runtime.shape import Expr
 
 State = tuple[ops.Tensor, ...]
@@ -39,9 +38,7 @@ def _product(x: ops.Tensor, weights: Sequence[ops.Tensor]) -> ops.Tensor:
 def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cell, backwards: bool) -> tuple[ops.Tensor, State]:
     """One direction of one layer: x [T, B, I] -> [T, B, H], and the last state."""
     own, recurrent = weights[0::2], weights[1::2]
-    projected = _product(rows(x), own)
-    wide = ops.reshape(projected, [*x.dims[:-1], projected.dims[-1]])
-    return ops.recurrence(wide, state, lambda t, before: cell(t, before, recurrent), backwards)
+    return ops.recurrence(x, state, lambda t, before: cell(t, before, recurrent), backwards, given=lambda v: _product(v, own))
 
 
 def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weights: Sequence[ops.Tensor], options: Sequence[Any],

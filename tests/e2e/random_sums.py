@@ -1,0 +1,91 @@
+"""Random recurrences whose states are read where they are: sums over their axes at each step, with gates before and behind."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright import ops
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+SHAPES: tuple[tuple[int | str, ...], ...] = ((5, 3), ("N", 4), (9, 16), (3, "N", 6), ("N", 2, 3), (7, 33), (2, 3, 5), (11, 1))
+DTYPES = ("f32", "f32", "f32", "f64", "bf16", "i32")
+
+
+@dataclass
+class RandomSums:
+    """One program over the dims T (steps) and N; `graph` holds it, `arrays` makes its arguments."""
+
+    seed: int
+    graph: ops.Graph = field(default_factory=ops.Graph)
+    sizes: list[tuple[tuple[int | str, ...], DType]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.shape, self.dtype = self.rng.choice(SHAPES), self.rng.choice(DTYPES)
+        self.floats = DType(self.dtype).is_float
+        self.lowest = self.rng.choice((0, 1))
+        steps = self.graph.dim("T")
+        backward, count = self.rng.random() < 0.3, self.rng.randint(1, 2)
+        axes = [a for a, d in enumerate(self.shape) if d != "N"]
+        self.summed = sorted(self.rng.sample(axes, self.rng.choice((1, 1, 2)) if len(axes) > 2 else 1))
+        rest = tuple(d for a, d in enumerate(self.shape) if a not in self.summed)
+        whole = self.input("x", ("T", *self.shape))
+        weight = self.input("c", ("T", *(self.shape[a] for a in self.summed)))
+        gate, kept = self.input("z", ("T", *rest)), self.input("a", self.shape)
+        states = [self.input(f"h{n}", self.shape) for n in range(count)]
+
+        def body(i: Expr, *carried: ops.Tensor) -> tuple[ops.Tensor, ...]:
+            at = steps - 1 - i if backward else i
+            x, z = ops.select(whole, 0, at), ops.select(gate, 0, at)
+            c = ops.broadcast_to(self.spread(ops.select(weight, 0, at)), self.shape)
+            known = [*carried, x, kept]
+            fresh = tuple(self.damped(h, self.rng.choice(known)) for h in carried)
+            read = self.rng.choice((carried, fresh))
+            y = self.row(self.rng.choice(read), c, z)
+            return (*fresh, y, *([self.row(self.rng.choice(fresh), x, y)] if self.rng.random() < 0.3 else []))
+
+        results = ops.scan(self.graph, steps, body, *states, backwards=backward)
+        self.graph.output(*results[0 if self.rng.random() < 0.4 else count:])
+
+    def input(self, name: str, dims: tuple[int | str, ...]) -> ops.Tensor:
+        self.sizes.append((dims, DType(self.dtype)))
+        return self.graph.input(name, list(dims), self.dtype)
+
+    def spread(self, row: ops.Tensor) -> ops.Tensor:
+        """A value for each summed place, with an axis of extent 1 for each other one."""
+        return ops.reshape(row, [d if a in self.summed else 1 for a, d in enumerate(self.shape)])
+
+    def damped(self, state: ops.Tensor, by: ops.Tensor) -> ops.Tensor:
+        """So that no state grows without end."""
+        if not self.floats:
+            return ops.minimum(ops.maximum(state - by, ops.full_like(state, -99)), ops.full_like(state, 99))
+        return ops.tanh(by) * 0.5 + state * self.rng.choice((0.5, 0.25, -0.5))
+
+    def row(self, state: ops.Tensor, weight: ops.Tensor, gate: ops.Tensor) -> ops.Tensor:
+        """What is read off a state."""
+        kind = self.rng.randint(0, 3)
+        if kind == 0 or not self.floats:
+            return ops.sum(state * weight, self.summed) + gate
+        if kind == 1:
+            return ops.sum(state * weight, self.summed) * ops.sigmoid(gate) + gate
+        if kind == 2:
+            return ops.max(state + weight, self.summed) - gate
+        most = ops.max(state, self.summed, keepdims=True)  # a softmax over the summed places
+        away = ops.exp(state - most)
+        return ops.sum(away * weight, self.summed) / ops.sum(away, self.summed) + gate
+
+    @property
+    def dims(self) -> dict[str, tuple[int, int]]:
+        return {"T": (self.lowest, 40), **({"N": (1, 40)} if "N" in self.shape else {})}
+
+    def arrays(self, steps: int, n: int) -> list[np.ndarray]:
+        rng, found = np.random.default_rng(self.seed), []
+        for dims, dtype in self.sizes:
+            shape = tuple({"T": steps, "N": n}.get(str(d), d) for d in dims)
+            values = rng.standard_normal(shape) if dtype.is_float else rng.integers(-9, 10, shape)
+            found.append(np.asarray(values).astype(dtype.numpy))
+        return found

@@ -1,0 +1,138 @@
+"""Walks over states on the host: a vector of places at a time, whose states lie in the workspace of the thread, in its nearest
+cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.analysis.state_walk import StateWalk
+from tilewright.passes.codegen.emit import Memory, byte_width, lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import HostKernel
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, slots_of
+from tilewright.passes.mlir import ir
+from tilewright.runtime.limits import LINE
+from tilewright.runtime.shape import Expr
+
+
+@dataclass(frozen=True)
+class SummedWalk:
+    """members: the results that follow from the states; lane: the axis of the states whose places are the lanes."""
+
+    walk: StateWalk
+    members: tuple[int, ...]
+    lane: int
+
+    @staticmethod
+    def of(frame: KernelFrame) -> SummedWalk | None:
+        """None where the region is not a walk whose states are summed at each step."""
+        walk = StateWalk.of(frame.ops(), frame.shapes)
+        if walk is None or not walk.columns or not walk.rows:
+            return None
+        members = tuple(n for n, v in enumerate(frame.results) if v in walk.places)
+        units = [place[unit] for n in members if (unit := frame.result_slot(n).unit) is not None
+                 for place in [walk.places[frame.results[n]]]]
+        lane = next((a for a in units if a in walk.rows), walk.rows[-1])
+        return SummedWalk(walk, members, lane)
+
+    def cuts(self, lanes: int) -> dict[int, int | None]:
+        """The axes of the states that units are cut along, with the size of a piece; None: of one place."""
+        return {**dict.fromkeys(a for a in self.walk.rows if a != self.lane), self.lane: lanes}
+
+    def axes(self, value: ir.Value) -> dict[str, tuple[int, ...]]:
+        """The axes of a result that the parts of a unit run along."""
+        place = self.walk.places[value]
+        return {f"d{a}": (place.index(a),) for a in self.walk.rows}
+
+    def workspace(self, frame: KernelFrame, lanes: int) -> int:
+        """Bytes of a thread."""
+        return _Vectors.bytes(self.walk, frame, lanes)
+
+
+@dataclass(frozen=True)
+class SummedEmitter:
+    """Emits the walks of work units."""
+
+    kernel: HostKernel
+    walk: SummedWalk
+    lanes: int
+    workspace: ir.Value
+
+    def emit(self, unit: Unit) -> None:
+        """The walks of a vector of places."""
+        w, index = self.walk, self.kernel.index
+        where = [unit.first(f"d{a}") for a in range(w.walk.rank)]
+        lo, hi = unit.span(f"d{w.lane}")
+        room = _Vectors(self.kernel, w.walk, self.lanes, self.workspace)
+        walker = StateWalker(self.kernel, w.walk, w.members, room, self.lanes)
+
+        def at(c: Index) -> list[Index]:
+            return [c if a == w.lane else x for a, x in enumerate(where)]
+
+        whole = hi - (hi - lo) % self.lanes
+        loop(lo, whole, self.lanes, lambda c: walker.emit(at(Index.ramp(c, self.lanes) if self.lanes > 1 else c)), index=index)
+        left = hi - whole
+        if self.lanes > 1:
+            when(Index(0).lt(left),
+                 lambda: walker.emit(at(Index.ramp(whole, self.lanes)), lane_mask(left, self.lanes, index)))
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """The room of a walk: a vector for each row and column, one behind the other."""
+
+    kernel: HostKernel
+    walk: StateWalk
+    lanes: int
+    workspace: ir.Value
+
+    @staticmethod
+    def bytes(walk: StateWalk, frame: KernelFrame, lanes: int) -> int:
+        return sum(_row_bytes(t, walk, frame, lanes) for t in slots_of(walk))
+
+    def each(self, body: Body, carried: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        return loop(0, self._count, 1, body, carried, self.kernel.index)
+
+    def get(self, number: int, column: Index) -> ir.Value:
+        memory, at = self._at(number, column)
+        return memory.load([at])
+
+    def put(self, number: int, column: Index, value: ir.Value) -> None:
+        memory, at = self._at(number, column)
+        memory.store(value, [at])
+
+    def carried(self) -> list[ir.Value]:
+        """Memory needs none."""
+        return []
+
+    def take(self, values: Sequence[ir.Value]) -> None:
+        """The states lie where they did."""
+
+    @property
+    def _count(self) -> int:
+        return _count(self.walk, self.kernel)
+
+    def _at(self, number: int, column: Index) -> tuple[Memory, Index]:
+        types = slots_of(self.walk)
+        first = sum(_row_bytes(t, self.walk, self.kernel, self.lanes) for t in types[:number])
+        pointer = self.kernel.offset_pointer(self.workspace, Index(first), 1)
+        size = Index(self._count * self.lanes)
+        place = column * self.lanes
+        return (Memory(pointer, types[number], (size,), (Index(1),), self.kernel.index),
+                Index.ramp(place, self.lanes) if self.lanes > 1 else place)
+
+
+def _count(walk: StateWalk, frame: KernelFrame) -> int:
+    total = 1
+    for n in columns_of(walk, frame):
+        total *= n
+    return total
+
+
+def _row_bytes(element: ir.Type, walk: StateWalk, frame: KernelFrame, lanes: int) -> int:
+    size = Expr.of(_count(walk, frame) * lanes * byte_width(element)).ceildiv(LINE) * LINE
+    assert size.constant is not None
+    return size.constant

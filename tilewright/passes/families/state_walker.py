@@ -1,0 +1,218 @@
+"""Emission of walks over states (analysis/state_walk.py): at each step all states of a place go on, are summed, and what follows
+from the sums is stored. Where the states are kept is the target's: `Room`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from tilewright.passes.analysis.state_walk import StateWalk
+from tilewright.passes.codegen.emit import constant, integer_type, loop
+from tilewright.passes.codegen.evaluator import evaluate, invert
+from tilewright.passes.codegen.index import Index, delinearize, splat_to
+from tilewright.passes.codegen.kernel_frame import KernelFrame
+from tilewright.passes.linalg.collapse import e_uses
+from tilewright.passes.linalg.structured import inits, inputs
+from tilewright.passes.mlir import ir, maps_of
+
+Body = Callable[..., Sequence[ir.Value] | None]  # column, what is carried from column to column -> that for the next one
+
+
+class Room(Protocol):
+    """Values for each column: rows of them by number, states and what each column reads at every step alike."""
+
+    def each(self, body: Body, carried: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """The columns one after the other."""
+
+    def get(self, number: int, column: Index) -> ir.Value:
+        """The value of a column."""
+
+    def put(self, number: int, column: Index, value: ir.Value) -> None:
+        """A new value of a column."""
+
+    def carried(self) -> list[ir.Value]:
+        """What a loop around has to carry from step to step: the states, where they are no memory."""
+
+    def take(self, values: Sequence[ir.Value]) -> None:
+        """The states are these from here on."""
+
+
+def kept_of(w: StateWalk) -> list[int]:
+    """Operands of the running reduction that are the same at all steps and another one at each column."""
+    op = w.running.op
+    return [n for n in _read(w) if not _moves(op, n, [w.running.over]) and _moves(op, n, _column_loops(w))]
+
+
+def slots_of(w: StateWalk) -> list[ir.Type]:
+    """Element types of the rows of a room: the states, then what is kept for them."""
+    op = w.running.op
+    values = [*op.results, *(op.operands[n] for n in kept_of(w))]
+    return [ir.RankedTensorType(v.type).element_type for v in values]
+
+
+def columns_of(w: StateWalk, frame: KernelFrame) -> list[int]:
+    """Extents of the columns."""
+    dims = frame.shapes.dims(w.running.op.results[0])
+    return [dims[a].constant or 1 for a in w.columns]
+
+
+def _read(w: StateWalk) -> list[int]:
+    op, block = w.running.op, w.running.op.regions[0].blocks[0]
+    return [n for n, v in enumerate(inputs(op)) if isinstance(v.type, ir.RankedTensorType)
+            and next(iter(block.arguments[n].uses), None) is not None]
+
+
+def _column_loops(w: StateWalk) -> list[int]:
+    loops = list(invert_positions(maps_of(w.running.op)[-1]))
+    return [loops[a] for a in w.columns]
+
+
+def invert_positions(m: ir.AffineMap) -> list[int]:
+    """The loop of each axis of a result whose axes are loops."""
+    return [int(ir.AffineDimExpr(e).position) for e in m.results]
+
+
+def _moves(op: ir.Operation, number: int, loops: Sequence[int]) -> bool:
+    return any(e_uses(e, d) for e in maps_of(op)[number].results for d in loops)
+
+
+@dataclass(frozen=True)
+class StateWalker:
+    """Emits the walk at one place, or at the place of each lane. members: numbers of the results."""
+
+    kernel: KernelFrame
+    walk: StateWalk
+    members: tuple[int, ...]
+    room: Room
+    lanes: int = 1
+
+    def emit(self, where: Sequence[Index], mask: ir.Value | None = None) -> None:
+        """where: a coordinate for each axis of the states; those of the steps and the columns are not read."""
+        w, ev, op, room = self.walk, self.kernel.evaluator, self.walk.running.op, self.room
+        first = len(op.results)
+        with ev.kept():
+            once = {n: self._operand(n, where, mask) for n in _read(w)
+                    if n not in self._kept and not _moves(op, n, [w.running.over])}
+
+            def begin(column: Index) -> None:
+                at = self._at(where, column)
+                with ev.kept():
+                    for number, value in enumerate(inits(op)):
+                        room.put(number, column, splat_to(ev.element(value, at, mask), self.lanes))
+                    for row, number in enumerate(self._kept, first):
+                        room.put(row, column, splat_to(self._operand(number, at, mask), self.lanes))
+
+            def step(i: Index, *states: ir.Value) -> list[ir.Value]:
+                room.take(states)
+                place = self._extent - 1 - i if w.running.backward else i
+                self._step([place if a == w.axis else x for a, x in enumerate(where)], once, mask)
+                return room.carried()
+
+            room.each(begin)
+            loop(0, self._extent, 1, step, room.carried(), self.kernel.index)
+
+    @cached_property
+    def _kept(self) -> list[int]:
+        return kept_of(self.walk)
+
+    @property
+    def _extent(self) -> Index:
+        return self.kernel.evaluator.extent(self.walk.running.op.results[0], self.walk.axis)
+
+    def _at(self, where: Sequence[Index], column: Index) -> list[Index]:
+        """The place of a column."""
+        inner = delinearize(column, [Index(n) for n in columns_of(self.walk, self.kernel)]) if self.walk.columns else []
+        found = list(where)
+        for a, x in zip(self.walk.columns, inner, strict=True):
+            found[a] = x
+        return found
+
+    def _loops(self, at: Sequence[Index]) -> list[Index]:
+        """The loops of the running reduction at a place, which is the step as well."""
+        running = self.walk.running
+        loops = invert(maps_of(running.op)[-1], at)
+        loops[running.over] = loops[running.along]
+        return [x or Index(0) for x in loops]
+
+    def _operand(self, number: int, at: Sequence[Index], mask: ir.Value | None) -> ir.Value:
+        op = self.walk.running.op
+        coords = [evaluate(e, self._loops(at)) for e in maps_of(op)[number].results]
+        return self.kernel.evaluator.element(op.operands[number], coords, mask)
+
+    def _step(self, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
+        w, ev, op, room = self.walk, self.kernel.evaluator, self.walk.running.op, self.room
+        columns = _column_loops(w)
+        with ev.kept():
+            given = {**once, **{n: self._operand(n, where, mask) for n in _read(w)
+                                if n not in once and n not in self._kept and not _moves(op, n, columns)}}
+
+            def advance(column: Index, at: Sequence[Index]) -> None:
+                known = {**given, **{n: room.get(row, column) for row, n in enumerate(self._kept, len(op.results))},
+                         **{len(inputs(op)) + n: room.get(n, column) for n in range(len(op.results))}}
+                true = {w.running.gate: constant(integer_type(1), 1)}
+                for n, value in enumerate(ev.region(op, self._loops(at), known, mask, true)):
+                    room.put(n, column, splat_to(value, self.lanes))
+
+            def each(body: Callable[..., Sequence[ir.Value] | None], moves: bool,
+                     carried: Sequence[ir.Value] = ()) -> list[ir.Value]:
+                """moves: do the states go on first?"""
+                def column(n: Index, *values: ir.Value) -> Sequence[ir.Value] | None:
+                    at = self._at(where, n)
+                    with ev.kept():
+                        if moves:
+                            advance(n, at)
+                        with self._known({r: room.get(i, n) for i, r in enumerate(op.results)}):
+                            return body(at, *values)
+
+                return room.each(column, carried)
+
+            sums: dict[ir.Value, ir.Value] = {}
+            for number, stage in enumerate(w.stages or ((),)):
+                with self._known(sums):
+                    starts = [splat_to(ev.element(inits(s)[0], [where[a] for a in w.places[s.results[0]]], mask), self.lanes)
+                              for s in stage]
+                    made = each(lambda at, *sofar, stage=stage: self._summed(stage, at, sofar, mask),
+                                number == 0 and not w.running.exclusive, starts)
+                sums.update((s.results[0], value) for s, value in zip(stage, made, strict=True))
+            with self._known(sums):
+                for n in self.members:
+                    if not set(w.places[self.kernel.results[n]]) & set(w.columns):
+                        self._store(n, where, mask)
+                inner = [n for n in self.members if set(w.places[self.kernel.results[n]]) & set(w.columns)]
+
+                def stored(at: Sequence[Index]) -> None:
+                    for n in inner:
+                        self._store(n, at, mask)
+
+                if inner:
+                    each(stored, False)
+            if w.running.exclusive:
+                each(lambda _: None, True)
+
+    def _summed(self, stage: Sequence[ir.Operation], at: Sequence[Index], sofar: Sequence[ir.Value],
+                mask: ir.Value | None) -> list[ir.Value]:
+        """The sums of a stage with one more column."""
+        found = []
+        for s, value in zip(stage, sofar, strict=True):
+            loops = [at[a] for a in self.walk.loops[s]]
+            found.append(self.kernel.evaluator.region(s, loops, {len(inputs(s)): value}, mask)[0])
+        return [splat_to(v, self.lanes) for v in found]
+
+    def _store(self, number: int, at: Sequence[Index], mask: ir.Value | None) -> None:
+        value = self.kernel.results[number]
+        coords = [at[a] for a in self.walk.places[value]]
+        self.kernel.outputs[number].store(self.kernel.evaluator.element(value, coords, mask), coords, mask)
+
+    @contextmanager
+    def _known(self, values: dict[ir.Value, ir.Value]) -> Iterator[None]:
+        ev = self.kernel.evaluator
+        for value, made in values.items():
+            ev.known[value] = lambda _, made=made: made  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            for value in values:
+                del ev.known[value]

@@ -37,20 +37,13 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     """
     wanted = model.compilation.options
     at_once = 1 if farm is None else farm.runner.size
-<<<<<<< HEAD
     cache = cache_state(model) if farm is None else None
-    context = MeasureContext(builder, runner, environment(model.compilation.target), log, at_once=at_once, cache=cache)
-    policy = policies()[wanted.policy or Ucb.name]
-    openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context)) for w in model.workloads]
-    peak = measure_peak(thread_count(wanted.threads) if farm is None else 1)
-=======
     at = environment(model.compilation.target) if farm is None else farm.environment
-    context = MeasureContext(builder, runner, at, log, at_once=at_once)
+    context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache)
     policy = policies()[wanted.policy or default_policy(farm is not None)]
     found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]
     peak = gpu_peak(found_limits) if found_limits else measure_peak(thread_count(wanted.threads) if farm is None else 1)
->>>>>>> main
     plan = SearchPlan(ModelBudget(model.compilation.seconds_left, wanted.trials, wanted.until_regret), context.environment.clock,
                       ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
     told = wanted.progress or (lambda state: None)

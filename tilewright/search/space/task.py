@@ -50,15 +50,10 @@ class Task:
         """
         if self.incumbent is not None:
             return self.incumbent
-<<<<<<< HEAD
-        configs, root = self._default(self.families[0])
+        configs, root = self._preferred
         if not isinstance(self.limits, HostLimits):
             return configs, root
         return configs, one_thread_when_small(root, self.workload, small_of(self.limits) if small is None else small)
-=======
-        configs, root = self._preferred
-        return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
->>>>>>> main
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned, and what runs now."""

@@ -5,7 +5,6 @@ Started as `python -P -m tilewright.search.runner.host_worker` by ProcessRunner.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
 from tilewright.passes.spaces.workload import Workload
@@ -16,13 +15,8 @@ from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.runner_requests import Run, RunnerReply
 from tilewright.search.runner.serving import reply_channel, serve
 
-WITH_PARENT = "--with-parent"  # the process ends with the thread that started it, also while a kernel hangs
-_PDEATHSIG, _KILL = 1, 9
-
 
 def main() -> None:
-    if WITH_PARENT in sys.argv:
-        ctypes.CDLL(None).prctl(_PDEATHSIG, _KILL)
     replies = reply_channel()
     runner = HostRunner(HostDevice(), Timing())
 

@@ -124,7 +124,8 @@ class Measurer:
         twin = self._same_code.setdefault(digest, text)
         copied = self._known.get((twin, shape, threads)) if twin != text else None
         if copied is not None and not copied.error and not again:
-            return self._record(config, shape, threads, Measurement(copied.seconds, "", copied.cache), digest)
+            twin_of = Measurement(copied.seconds, "", copied.cache, runner=copied.runner)
+            return self._record(config, shape, threads, twin_of, digest, when=copied.when)
         if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
             if known is not None and known.error:
                 return known
@@ -163,12 +164,14 @@ class Measurer:
         return self._record(config, shape, threads, found, digest, result.seconds)
 
     def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",
-                build_seconds: float = 0.0) -> TuningRecord:
+                build_seconds: float = 0.0, when: float | None = None) -> TuningRecord:
+        """when: it was measured; None: now."""
         w, at = self.workload, self.context.environment
         made = self.built.get(config_text(config))
         told = KernelFacts.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
         record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
-                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told, found.runner)
+                              found.cache, digest, at.device, dict(at.versions), at.clock() if when is None else when,
+                              build_seconds, told, found.runner)
         self.context.log.add(record)
         self._all.append(record)
         self._known[record.config, shape, threads] = record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threads import SMALL, one_thread_when_small
@@ -49,12 +50,17 @@ class Task:
         """
         if self.incumbent is not None:
             return self.incumbent
-        configs, root = self._default(self.families[0])
+        configs, root = self._preferred
         return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned, and what runs now."""
         return [*(self.incumbent[0] if self.incumbent else ()), *(c for f in self.families for c in self._default(f)[0])]
+
+    @cached_property
+    def _preferred(self) -> tuple[tuple[TileConfig, ...], Node]:
+        """What the preferred family runs untuned: searches ask at every measurement."""
+        return self._default(self.families[0])
 
     def _default(self, family: str) -> tuple[tuple[TileConfig, ...], Node]:
         return default_of(family, self.workload, self.limits, self.ordered)

@@ -25,10 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.search.database.records import TuningLog
+from tilewright.search.runner.actor_process import ActorProcess
 
 FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
           "node")
+OWN = ("ray::BuilderActor", "ray::RunnerActor", "tilewright.search.runner.host_worker --with-parent")
 _STORE = 80 << 20
+_AGENTS = 20.0  # seconds that Ray's own agents have to end
 _WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1)
 
 
@@ -99,7 +102,7 @@ class Faults:
         nodes = self._workers()
         if not nodes:
             return False
-        self.cluster.remove_node(self.rng.choice(nodes), allow_graceful=False)
+        self._remove(self.rng.choice(nodes))
         self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
         return True
 
@@ -115,9 +118,17 @@ class Faults:
         for made in node.all_processes.get("raylet", []):
             with suppress(ProcessLookupError):
                 os.kill(made.process.pid, signal.SIGCONT)
-        self.cluster.remove_node(node, allow_graceful=False)
+        self._remove(node)
         self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
         return True
+
+    def _remove(self, node: Any) -> None:
+        """Without a word, and with all of its processes, stopped ones too: its machine is gone."""
+        own = [p for made in node.all_processes.values() for one in made
+               for p in ActorProcess.of(one.process.pid).with_children()]
+        self.cluster.remove_node(node, allow_graceful=False)
+        for process in own:
+            process.end()
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -142,10 +153,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("RAY_health_check_period_ms", "1000")
     os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
     os.environ.setdefault("RAY_health_check_failure_threshold", "3")
-    before = everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")
+    before = everywhere("ray::")
     head = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     states: list[Any] = []
+    at_return: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
         hung, faults = 0, Faults(cluster, args.every, args.seed)
@@ -154,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 cluster.add_node(num_cpus=2, object_store_memory=_STORE)
             ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
             begin = time.monotonic()
-            farm = tw.Farm(cluster.address, args.builders, args.runners, join_seconds=120.0)
+            farm = tw.Farm(cluster.address, args.builders, args.runners, join_seconds=max(120.0, args.seconds))
 
             def told(state: Any) -> None:
                 states.append(state)
@@ -166,6 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     tw.tune(args.model, {"T": (1, 128)}, options={"seconds": args.seconds, "farm": farm, "log": log, "threads": 1,
                                                                   "progress": told})
                 finally:
+                    at_return.extend(p for word in OWN for p in processes(word))
                     faults.stop.set()
 
             searching = threading.Thread(target=search, name="search")
@@ -179,19 +192,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.shutdown()
         farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
         found = TuningLog(log)
+    if not farms:
+        print("the search ended before its farm began", file=sys.stderr)
+        return 1
     last = farms[-1]
-    end = time.monotonic() + 20.0  # Ray's own agents take some seconds
-    while True:
-        left = (everywhere("ray::") | everywhere("tilewright.search.runner.host_worker --with-parent")) - before
-        if not left or time.monotonic() > end:
-            break
+    gone = time.monotonic()
+    while (later := everywhere("ray::") - before) and time.monotonic() < gone + _AGENTS:
         time.sleep(0.5)
+    left = [*at_return, *later]
     good = sum(1 for r in found.records if r.seconds)
     failed = Counter(r.error[:60] for r in found.records if r.error)
     lost = max(0, last.measurements - sum(1 for r in found.records if r.dims))
     print(f"{sum(faults.made.values())} faults {dict(faults.made)} in {taken:.0f} s: {good} good measurements, "
           f"{last.builds} builds, {last.lost} actors lost, {last.retried} requests tried twice; hung runs {hung}, "
-          f"records lost {lost}, processes left {len(left)}; driver {last.driver:.1%} of a core")
+          f"records lost {lost}, processes left {len(at_return)} at return and {len(later)} after the cluster; "
+          f"driver {last.driver:.1%} of a core")
     for reason, count in failed.most_common(5):
         print(f"  {count} failed: {reason}")
     return int(bool(hung or lost or left))

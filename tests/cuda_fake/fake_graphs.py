@@ -67,6 +67,11 @@ class Executable:
     streams: list[Stream] = field(default_factory=list)
 
 
+def size_of(works: Sequence[KernelWork], others: int = 0) -> int:
+    """Bytes of an executable with these kernel nodes, and as many nodes of other kinds."""
+    return GRAPH_BYTES + NODE_BYTES * (len(works) + others) + sum(len(a) for w in works for a in w.args)
+
+
 def nodes_within(graph: Graph) -> Iterator[Node]:
     """All nodes, those of bodies behind the node that holds them."""
     for node in graph.nodes:
@@ -185,7 +190,7 @@ class GraphCalls(KernelCalls):
             raise FakeError(INVALID_VALUE)  # a handle of no node
         found.references += 1
         works = {self.handle_of[id(n)]: n.work for n in nodes if isinstance(n.work, KernelWork)}
-        size = GRAPH_BYTES + NODE_BYTES * (len(nodes) + len(found.work)) + sum(len(a) for w in works.values() for a in w.args)
+        size = size_of(list(works.values()), len(nodes) - len(works) + len(found.work))
         made = Executable(found, self.device(), works, dict.fromkeys(works, True), size)
         self.graph_bytes[made.device] = self.graph_bytes.get(made.device, 0) + size
         self.instantiated += 1

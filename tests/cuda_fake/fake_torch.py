@@ -10,7 +10,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from cuda_fake.fake_state import FakeState
+from cuda_fake.fake_state import RELAXED, FakeState, Stream
+
+from tilewright.runtime.emulator import EmulatorDevice
 
 _DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64, "int64": np.int64, "int32": np.int32,
            "int8": np.int8, "bool": np.bool_}
@@ -27,10 +29,11 @@ class Name(NamedTuple):
 
 
 class Storage:
-    """Memory, and the tensors and Python storages that hold it."""
+    """Memory, and the tensors and Python storages that hold it. used_on: streams that it is recorded for."""
 
     def __init__(self) -> None:
         self.holders: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.used_on: list[int] = []
 
 
 class UntypedStorage:
@@ -44,7 +47,7 @@ class UntypedStorage:
 class Tensor:
     """A tensor in device memory, or on the host where `device.index` is None."""
 
-    is_cuda, requires_grad = True, False
+    is_cuda, requires_grad, is_nested = True, False, False
     __torch_function__, __torch_dispatch__ = "of operators", "none"
 
     def __init__(self, torch: FakeTorch, address: int, shape: tuple[int, ...], dtype: str, index: int) -> None:
@@ -53,7 +56,10 @@ class Tensor:
         self._storage.holders.add(self)
         self.shape, self.dtype, self.layout = shape, getattr(torch, dtype), torch.strided
         self.device = SimpleNamespace(index=index)
-        self.used_on: list[int] = []
+
+    @property
+    def used_on(self) -> list[int]:
+        return self._storage.used_on
 
     def data_ptr(self) -> int:
         return self._address
@@ -80,6 +86,12 @@ class Tensor:
         self._storage.holders.add(made)
         return made
 
+    def resize_(self, shape: tuple[int, ...]) -> Tensor:
+        """This one, of a shape that takes no more memory."""
+        assert math.prod(shape) <= self.numel()
+        self.shape = shape
+        return self
+
     def contiguous(self) -> Tensor:
         return self.clone()
 
@@ -87,7 +99,7 @@ class Tensor:
         return self._torch.tensor(self.get(), self.device.index)
 
     def record_stream(self, stream: Any) -> None:
-        self.used_on.append(stream.cuda_stream)
+        self._storage.used_on.append(stream.cuda_stream)
 
     def get(self) -> np.ndarray:
         """The values as they are now; nothing is waited for."""
@@ -106,11 +118,14 @@ class Wrapped(Tensor):
 
 
 class FakeTorch(ModuleType):
-    """`current`: handle of the current stream. made: tensors that `empty` made, with the stream current then."""
+    """`current`: handle of the current stream. made: what `empty` made: its address, its shape and the stream current then.
+    taken: how often it took memory of the device rather than memory that was let go on the same stream.
+    """
 
     def __init__(self, driver: FakeState) -> None:
         super().__init__("torch")
-        self.driver, self.current, self.made = driver, 0, list[tuple[Tensor, int]]()
+        self.driver, self.current, self.made, self.taken = driver, 0, list[tuple[int, tuple[int, ...], int]](), 0
+        self._free: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
         self.Tensor, self.strided = Tensor, "strided"
         for name in _DTYPES:
             setattr(self, name, Name(name))
@@ -134,8 +149,35 @@ class FakeTorch(ModuleType):
         return kind(self, address, values.shape, str(values.dtype), index)
 
     def empty(self, shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
-        size = math.prod(shape) * np.dtype(_DTYPES[dtype.name]).itemsize
+        """As by torch's allocator: memory let go is given again on its stream, and only once what it was recorded for is over.
+        That of a capture stays its graph's."""
+        room = -(-max(math.prod(shape) * dtype.itemsize, 1) // 512) * 512
+        stream = self.driver._streams.get(self.current if self.current > RELAXED else -1 - device.index)
+        captured = stream is not None and stream.capture is not None
+        free = self._free.setdefault((device.index, self.current, room), [])
         with self.driver.lock:
-            made = Tensor(self, self.driver.devices[device.index].alloc(max(size, 1)), shape, dtype.name, device.index)
-        self.made.append((made, self.current))
+            ready = (a for a, streams in reversed(free) if not any(self.driver._streams[s].queue for s in streams))
+            at = None if captured else next(ready, None)
+            if at is None:
+                at = self.driver.devices[device.index].alloc(room)
+                self.taken += 1
+            else:
+                free[:] = [f for f in free if f[0] != at]
+                self._forget(stream, self.driver.devices[device.index], at, room)
+        made = Tensor(self, at, shape, dtype.name, device.index)
+        if not captured:
+            weakref.finalize(made._storage, free.append, (at, made._storage.used_on)).atexit = False
+        self.made.append((at, shape, self.current))
         return made
+
+    def _forget(self, stream: Stream | None, device: EmulatorDevice, address: int, size: int) -> None:
+        """Nobody has written to memory that is given again, in the order of the stream."""
+        memory = device.memory
+
+        def forget() -> None:
+            memory.valid[memory._span(address, size)] = 0
+
+        if stream is None:
+            forget()
+        else:
+            self.driver.do(stream, forget)

@@ -1,9 +1,9 @@
 """Layers of GPT-2 small through one graph, at every length up and down and in random order, counted on a fake driver:
-`PYTHONPATH=.:tests python -m cuda_fake.lengths [--layers 12] [--lengths 1024] [--dtype f16]`. Then layers of GPT-2's form and a
-width that an emulator can run: the same bits as without graphs.
+`PYTHONPATH=.:tests python -m cuda_fake.lengths [--layers 12] [--lengths 1024] [--dtype f16]`. Then calls that the emulator runs:
+the same bits as without graphs, `--narrow` of 2 layers of GPT-2's form and width 64, `--wide` of a layer of width 768.
 
 Every call is held against a full comparison: the nodes that were updated are those whose function, grid or arguments differ from
-those of the call before.
+those of the call before. Bytes of one graph a length are those of an executable with the nodes that the length launches.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from cuda_fake.fake_graphs import Executable
+from cuda_fake.fake_graphs import Executable, size_of
 from cuda_fake.fake_state import CONTEXT_BASE, FakeState
 from cuda_fake.fake_torch import FakeTorch
-from cuda_fake.structured import use_graphs
 
 import tilewright as tw
 from tilewright import ops
@@ -48,28 +47,30 @@ def orders(longest: int, seed: int = 0) -> Iterator[tuple[str, list[int]]]:
     yield from (("up", up), ("down", up[::-1]), ("random", mixed))
 
 
-def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, width: int, dtype: str) -> list[str]:
-    """The passes, with no kernel run. What is said of each; AssertionError where an update is missing or too many."""
+def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, width: int, dtype: str) -> tuple[list[str], int]:
+    """The passes, with no kernel run. What is said of each, and bytes of one graph a length; AssertionError where an update is
+    missing or too many."""
     numpy = {"f16": np.float16, "f32": np.float32}[dtype]
     inputs = {a.name: a for a in fn.inputs}
     weights = [torch.tensor(np.zeros(tuple(map(int, a.dims)), numpy)) for a in fn.inputs if a.name != "x"]
     x = torch.tensor(np.zeros((1, longest, width), numpy))  # a caller's buffer, of which calls take the first rows
     assert next(iter(inputs)) == "x"
-    lines = []
+    lines, alone = [], dict[int, int]()
     for name, lengths in orders(longest):
         fake.log.clear()
-        made, before, start, wrong = len(torch.made), fake.instantiated, time.process_time(), 0
+        taken, before, start, wrong = torch.taken, fake.instantiated, time.process_time(), 0
         updates: list[int] = []
         for length in lengths:
             found = _executable(fake)
             old = {} if found is None else _seen(found)
             fake.updates.clear()
             result = fn(x.as_strided((1, length, width), []), *weights)
-            use_graphs(fn)
             del result
             for stream in fake._streams.values():
                 stream.queue.clear()  # a launch that is never waited for
             now = _executable(fake)
+            assert now is not None
+            alone[length] = size_of([w for n, w in now.works.items() if now.enabled[n]])
             if found is not None and now is found:
                 new = _seen(now)
                 differ = {node for node in new if new[node] != old[node]}
@@ -79,12 +80,12 @@ def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, 
         calls = Counter(n for n, _ in fake.log)
         copies, allocations = (sum(calls[n] for n in names) for names in (COPIES, ALLOCATIONS))
         lines.append(f"{name}: {len(lengths)} calls, {fake.instantiated - before} graphs made, {copies} copies, {allocations} "
-                     f"allocations of the driver, {len(torch.made) - made} of torch, updates a call "
+                     f"allocations of the driver, {torch.taken - taken} of torch, updates a call "
                      f"{sum(updates) / max(1, len(updates)):.1f} (most {max(updates)}), {wrong} unlike a full comparison, "
                      f"{time.process_time() - start:.1f} s")
         assert not wrong
-        assert name == "up" or not copies + allocations + fake.instantiated - before
-    return lines
+        assert name == "up" or not copies + allocations + torch.taken - taken + fake.instantiated - before
+    return lines, sum(alone.values())
 
 
 def _executable(fake: FakeState) -> Executable | None:
@@ -96,13 +97,14 @@ def _seen(executable: Executable) -> dict[int, tuple[Any, ...]]:
     return {n: (w.kernel, w.grid, w.block, w.shared, w.args, w.cluster) for n, w in executable.works.items()}
 
 
-def equal(fake: FakeState, torch: FakeTorch, dtype: str) -> int:
-    """Narrow layers with a graph and without: how many calls gave the same bits."""
-    numpy, width = {"f16": np.float16, "f32": np.float32}[dtype], 64
-    functions = [layers(2, width, 2, 64, dtype, graphs) for graphs in ("on", "off")]
-    rng = np.random.default_rng(0)
-    weights = [torch.tensor((rng.standard_normal(tuple(map(int, a.dims))) / 8).astype(numpy)) for a in functions[0].inputs[1:]]
-    lengths = [1, 2, 3, 17, 16, 15, 64, 63, 33, 5]
+def equal(fake: FakeState, torch: FakeTorch, dtype: str, form: tuple[int, int, int], lengths: list[int]) -> str:
+    """Calls with a graph and without: AssertionError where their bits differ. form: layers, width, heads."""
+    numpy, (count, width, heads) = {"f16": np.float16, "f32": np.float32}[dtype], form
+    functions = [layers(count, width, heads, 1024, dtype, graphs) for graphs in ("on", "off")]
+    rng, begin = np.random.default_rng(0), time.process_time()
+    deviation = width**-0.5
+    weights = [torch.tensor((deviation * rng.standard_normal(tuple(map(int, a.dims)))).astype(numpy))
+               for a in functions[0].inputs[1:]]
     for length in lengths:
         x = torch.tensor(rng.standard_normal((1, length, width)).astype(numpy))
         results = [fn(x, *weights) for fn in functions]
@@ -110,7 +112,9 @@ def equal(fake: FakeState, torch: FakeTorch, dtype: str) -> int:
         a, b = (r.get() for r in results)
         assert np.isfinite(a).all()
         np.testing.assert_array_equal(a, b)
-    return len(lengths)
+    listed = ", ".join(map(str, lengths))
+    took = time.process_time() - begin
+    return f"{count} layers of width {width}, S = {listed}: the bits of calls without a graph, {took:.1f} s"
 
 
 def _drain(fake: Any) -> None:
@@ -125,19 +129,23 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--lengths", type=int, default=1024)
     parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    parser.add_argument("--narrow", type=int, nargs="*", default=[1, 2, 3, 17, 16, 15, 64, 63, 33, 5])
+    parser.add_argument("--wide", type=int, nargs="*", default=[])
     given = parser.parse_args()
     fake = FakeDriver().install()
     fake.contexts()[:] = [CONTEXT_BASE]
     sys.modules["torch"] = torch = FakeTorch(fake)
-    fn = layers(given.layers, 768, 12, given.lengths, given.dtype, "auto")
+    fn = layers(given.layers, 768, 12, given.lengths, given.dtype, "on")
     print(f"{given.layers} layers of GPT-2 small in {given.dtype}, S in 1..{given.lengths}: {len(fn.program.calls)} calls")
-    for line in counted(fake, torch, fn, given.lengths, 768, given.dtype):
-        print(line, flush=True)
+    lines, alone = counted(fake, torch, fn, given.lengths, 768, given.dtype)
+    print("\n".join(lines))
     (report,) = fn.graphs().streams
     print(fn.graphs())
     print(f"bytes: {report.bytes} of one graph for all lengths; {given.lengths} graphs, one a length, by the same count: "
-          f"{report.bytes * given.lengths}, 1/{given.lengths * report.bytes // report.bytes} of that")
-    print(f"{equal(fake, torch, given.dtype)} calls of 2 layers of width 64: the bits of calls without a graph")
+          f"{alone}, {alone / report.bytes:.0f} times as many", flush=True)
+    for form, lengths in (((2, 64, 2), given.narrow), ((1, 768, 12), given.wide)):
+        if lengths:
+            print(equal(fake, torch, given.dtype, form, lengths), flush=True)
     print(f"errors: {fake.errors}, unknown: {fake.unknown}")
 
 

@@ -60,7 +60,7 @@ def tensors_are_read_in_place_and_nothing_waits(fake: FakeState) -> None:
     result = fn(*tensors)
     assert [n for n, _ in fake.log] == ["cuCtxGetCurrent", "cuStreamGetId", "cuStreamGetCaptureInfo", *["cuLaunchKernelEx"] * 2]
     assert [launch[-1] for launch in fake.launches] == [torch.current] * 2
-    assert (result, torch.current) == torch.made[-1]
+    assert (result.data_ptr(), result.shape, torch.current) == torch.made[-1]
     stream.sync()
     np.testing.assert_array_equal(result.get(), product(*given))
 
@@ -164,7 +164,7 @@ def a_stream_of_the_callers_choice(fake: FakeState) -> None:
     for chosen in (stream, int(stream.handle)):
         result = fn(*tensors, stream=chosen)
         assert {launch[-1] for launch in fake.launches} == {int(stream.handle)}
-        assert torch.made[-1][1] == int(stream.handle)
+        assert torch.made[-1][2] == int(stream.handle)
         assert tensors[0].used_on[-1] == int(stream.handle)
     assert torch.current == 0
     stream.sync()

@@ -78,8 +78,8 @@ class Bare:
                       **dict(zip(("cluster_x", "cluster_y", "cluster_z"), cluster, strict=True))}
             for name, value in values.items():
                 self.records[step * len(RECORD_FIELDS) + RECORD_FIELDS.index(name)] = value
-        self.kernels = (ctypes.c_uint64 * 600)()
-        self.kernels[513] = ctypes.addressof(self.records)
+        self.kernels = (ctypes.c_uint64 * 2)(0, ctypes.addressof(self.records))  # launch 513 is kernel 1 of call 2
+        self.calls = (ctypes.c_uint64 * 3)(0, 0, ctypes.addressof(self.kernels))
         self.arena = (ctypes.c_uint64 * len(ARENA_FIELDS))()
         self.words = (ctypes.c_uint64 * len(CONTEXT_FIELDS))()
         self._loader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)(self.load)
@@ -90,7 +90,7 @@ class Bare:
         for name, value in values.items():
             self.words[CONTEXT_FIELDS.index(name)] = value
         self.table = (ctypes.c_uint64 * TABLE_WORDS)()
-        self.table[CONTEXT], self.table[KERNELS] = ctypes.addressof(self.words), ctypes.addressof(self.kernels)
+        self.table[CONTEXT], self.table[KERNELS] = ctypes.addressof(self.words), ctypes.addressof(self.calls)
 
     def load(self, context: int, number: int) -> int:
         self.loads.append(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,45 @@ def test_refined_models_give_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     if deterministic == "batch":
         np.testing.assert_array_equal(fn(x), before)
     assert fn.traffic().calls == 13 + (deterministic == "batch")
+
+
+def test_refine_and_swap_while_four_threads_call(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.compiler.cli.refine._yield_to_others", lambda: None)
+    fn = model(threads=1)
+    given = {rows: RNG.standard_normal((rows, 48)).astype(np.float32) for rows in (1, 5, 17, 33, 64)}
+    wanted = {rows: np.maximum(x @ W + W[0], 0) for rows, x in given.items()}
+    stop, faults, calls = threading.Event(), list[str](), [0] * 4
+
+    def serve(number: int) -> None:
+        rows = list(given)
+        while not stop.wait(0.001):
+            n = rows[calls[number] % len(rows)]
+            calls[number] += 1
+            try:
+                error = float(np.abs(fn(given[n]) - wanted[n]).max())
+            except tw.errors.TilewrightError as failed:
+                faults.append(str(failed))
+                continue
+            if error > 2e-4:
+                faults.append(f"off by {error} at {n}")
+
+    threads = [threading.Thread(target=serve, args=(n,)) for n in range(4)]
+    fn.count()
+    for t in threads:
+        t.start()
+    try:
+        done = refined(capsys, tmp_path, fn)
+        for i in range(10):
+            fn.reload(tmp_path / ("n.tw" if i % 2 == 0 else "m.tw"))
+        fn.rollback()
+        counted = fn.traffic().calls
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert not faults and min(calls) > 10 and done["worst"] >= 1 / 1.0301 and done["shapes"] >= 2
+    assert 11 < counted <= sum(calls) + 11
 
 
 def test_what_cannot_be_refined_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str],

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tools.bench.gpu import compare_gpu as gpu
+from tools.bench.gpu import kernels, predicates
 from tools.bench.gpu.cases import Case, build, cases, matmul
 
 
@@ -34,6 +35,14 @@ def test_cases_build_without_a_gpu(name: str, tmp_path: Path) -> None:
     assert fn.program.target == "cuda:sm_90a"
     assert len(fn.inputs) == len(case.inputs)
     assert fn.explain(T=case.points[0]).calls
+
+
+@pytest.mark.parametrize("name", ["sum of rows", "gemv f16", "attention f16, warpgroups"])
+def test_going_by_a_byte_costs_four_instructions(name: str) -> None:
+    text, config = {**kernels.cases(), **predicates.attention_cases()}[name]
+    found = predicates.cost(name, text, config, "sm_90a")
+    assert found.instructions == 4
+    assert found.spills <= 0  # -1: there is no ptxas
 
 
 def test_ratio_is_to_the_best_right_peer() -> None:

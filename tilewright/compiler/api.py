@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.compiler.bundles import bundle_of
 from tilewright.compiler.compilation.compilation import AnyModel, Compilation, full_target
-from tilewright.compiler.compilation.options import CompileOptions
+from tilewright.compiler.compilation.options import CompileOptions, default_policy
 from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.isolation.isolated import compiled_apart
 from tilewright.runtime.float_environment import float_environment
@@ -79,7 +79,8 @@ def tune(
 
     Args:
         seconds: time for the search; None: the option of that name, or 60 where neither it nor `trials` is given.
-        the others: as of `compile`. Without a policy of its own the search is by "ucb": what pays most for the whole model.
+        the others: as of `compile`. Without a policy of its own the search is by "ucb": what pays most for the whole
+                model; on a farm by "thompson", which many decisions before the first result do not lead to the same place.
     Returns:
         As `compile`; `.program.certificates` says how close to the best its kernels are.
     Raises:
@@ -88,7 +89,7 @@ def tune(
     chosen = CompileOptions.of(options)
     if seconds is None:
         seconds = 60.0 if not chosen.searches else chosen.seconds
-    chosen = replace(chosen, seconds=seconds, policy=chosen.policy or "ucb")
+    chosen = replace(chosen, seconds=seconds, policy=chosen.policy or default_policy(chosen.farm is not None))
     return compile(model_ir, dynamic_dims, target, chosen, constants=constants, donate=donate, function=function, args=args,
                    kwargs=kwargs, dynamic_shapes=dynamic_shapes)
 

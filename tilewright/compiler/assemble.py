@@ -117,7 +117,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     return Bundle(program, code, memory, llvm_ir)
 
 
-def _prelude(emitter: HostProgram, target: Target, code: dict[str, Memory]) -> MicroKernel:
+def _prelude(emitter: HostProgram, target: Target, code: dict[str, bytes]) -> MicroKernel:
     """The kernel that fills the block tables of a ragged program, and its code with that of the others."""
     text = prelude_ptx(emitter.block_tables, emitter.dims, emitter.sequence_checks).encode()
     kernel = replace(prelude_kernel(emitter.block_tables, emitter.dims), object=hashlib.sha256(text).hexdigest())

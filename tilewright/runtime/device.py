@@ -3,7 +3,7 @@
 Fields of the table, one 8-byte word each, in this order (host, CUDA and emulator each fill them):
   0 context       the device's own
   1 kernels       void **: native kernels by launch number (call number * 256 + kernel of its table; bits from 32 up count the
-                  launches of one GPU kernel)
+                  launches of one GPU kernel). By call and then by kernel for CUDA (runtime/cuda/cuda_table.py)
   2 launch        void (*)(Table *, int64_t number, int64_t gx, int64_t gy, int64_t gz, const uint64_t *slots, int64_t count,
                            int64_t threads, void *workspace, int64_t workspace_stride)
   3 parallel_for  void (*)(Table *, void *kernel, const uint64_t *slots, int64_t units, int64_t threads, void *workspace,

@@ -103,14 +103,15 @@ class _Passes:
         self._slots = _words([0] * (WORDS * nodes))
         self._values = [_words([0] * (WORDS + MAPS * MAP_BYTES // 8)) for _ in range(nodes)]
         self._nodes, self._records = _words([0] * (len(NODE_FIELDS) * nodes)), _words([0] * (len(RECORD_FIELDS) * nodes))
-        self._kernels = _words([0] * (KERNELS_PER_CALL * nodes))
+        self._kernels, self._calls = _words([0] * nodes), _words([0] * nodes)  # one kernel a call
         for i in range(nodes):
             for m in range(MAPS):
                 self._slots[WORDS * i + m] = first + MAP_BYTES * (MAPS * i + m)
             _fill(self._nodes, NODE_FIELDS, i, node=1, key=node_key(KERNELS_PER_CALL * i), enabled=1,
                   values=ctypes.addressof(self._values[i]))
             _fill(self._records, RECORD_FIELDS, i, function=1, threads=128, maps=MAPS, places=ctypes.addressof(self._places))
-            self._kernels[KERNELS_PER_CALL * i] = ctypes.addressof(self._records) + 8 * len(RECORD_FIELDS) * i
+            self._kernels[i] = ctypes.addressof(self._records) + 8 * len(RECORD_FIELDS) * i
+            self._calls[i] = ctypes.addressof(self._kernels) + 8 * i
         self._graph, self._arena = _words([0] * len(GRAPH_FIELDS)), _words([0] * len(ARENA_FIELDS))
         _fill(self._graph, GRAPH_FIELDS, 0, exec=1, nodes=ctypes.addressof(self._nodes), count=nodes)
         _fill(self._arena, ARENA_FIELDS, 0, address=4096, bytes=4096)
@@ -118,7 +119,7 @@ class _Passes:
         _fill(self._context, CONTEXT_FIELDS, 0, arena=ctypes.addressof(self._arena), graph=ctypes.addressof(self._graph),
               **dict.fromkeys(FUNCTIONS, at("stub")))
         self._table = _words([0] * TABLE_WORDS)
-        self._table[CONTEXT], self._table[KERNELS] = ctypes.addressof(self._context), ctypes.addressof(self._kernels)
+        self._table[CONTEXT], self._table[KERNELS] = ctypes.addressof(self._context), ctypes.addressof(self._calls)
         self._table[ALLOC], self._table[LAUNCH] = at("tw_graph_alloc"), at("tw_graph_launch")
         self._table[RELEASE] = at("tw_graph_release")
 

@@ -4,6 +4,7 @@ the shelf of a record store are looked into first, and take what comes back."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tilewright.compiler.builder.cache import Cache
-from tilewright.compiler.builder.fingerprint import fingerprint
+from tilewright.compiler.builder.fingerprint import farm_fingerprint
 from tilewright.compiler.builder.kernel_shelf import KernelShelf
 from tilewright.compiler.builder.requests import KernelReply, WorkerRequest
 from tilewright.compiler.builder.worker import answer
@@ -19,7 +20,9 @@ from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.runtime import knobs
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.target import Target
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, ray_module
+from tilewright.search.runner.actor_process import ActorProcess
+from tilewright.search.runner.core_claim import unclaimed
+from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located, ray_module
 
 
 class BuilderFacts(msgspec.Struct, frozen=True):
@@ -35,16 +38,27 @@ class BuilderFacts(msgspec.Struct, frozen=True):
 
 
 class BuilderActor:
-    """In the actor: it builds in its own process, which a crash or a hang of the code generator ends."""
+    """In the actor: it builds in its own process, which a crash or a hang of the code generator ends. It keeps off the cores of
+    runners of the same machine."""
+
+    def __init__(self) -> None:
+        self._allowed = os.sched_getaffinity(0)
+
+    def where(self) -> bytes:
+        return msgspec.json.encode(ActorProcess.here())
 
     def facts(self) -> bytes:
         from tilewright.passes import mlir  # so that the first build takes no longer than others
 
         assert mlir
-        return msgspec.json.encode(BuilderFacts(fingerprint(), os.uname().nodename, os.getpid()))
+        return msgspec.json.encode(BuilderFacts(farm_fingerprint(), os.uname().nodename, os.getpid()))
 
-    def build(self, request: bytes) -> bytes:
-        return msgspec.msgpack.encode(answer(msgspec.json.decode(request, type=WorkerRequest)))
+    def build(self, request: bytes) -> tuple[bytes, float]:
+        """The reply, and the seconds that it took here."""
+        begin = time.monotonic()
+        os.sched_setaffinity(0, unclaimed(self._allowed))
+        reply = msgspec.msgpack.encode(answer(msgspec.json.decode(request, type=WorkerRequest)))
+        return reply, time.monotonic() - begin
 
 
 class RayWorkers:
@@ -53,7 +67,7 @@ class RayWorkers:
     def __init__(self, make: Callable[[int], Any], size: int,
                  told: Callable[[str, Mapping[str, Any]], None] = lambda what, facts: None) -> None:
         self._ray, self.time_limit = ray_module(), knobs.BUILD_SECONDS.get()
-        self.actors = ActorPool(ActorKind("builder", make, self._join), size, told)
+        self.actors = ActorPool(ActorKind("builder", make, self._join, locate=located), size, told)
         self._threads = ThreadPoolExecutor(size, "tilewright-builder")
 
     def submit(self, request: WorkerRequest) -> Future[KernelReply]:
@@ -79,14 +93,16 @@ class RayWorkers:
     def _ask(self, request: WorkerRequest) -> KernelReply:
         sent = msgspec.json.encode(request)
         try:
-            found, _ = self.actors.request(lambda actor: actor.build.remote(sent), self.time_limit)
+            found = self.actors.request(lambda actor: actor.build.remote(sent), self.time_limit)
         except ActorLostError as error:
             return KernelReply(False, error=f"{request}: {error}")
-        return msgspec.msgpack.decode(found, type=KernelReply)
+        reply, worked = found.value
+        self.actors.account(found, worked)
+        return msgspec.msgpack.decode(reply, type=KernelReply)
 
     def _join(self, actor: Any, patience: float) -> str:
         facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=BuilderFacts)
-        wanted = fingerprint()
+        wanted = farm_fingerprint()
         if facts.fingerprint != wanted:
             raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {wanted[:12]}, got "
                               f"{facts.fingerprint[:12]}; install there what is here, libraries too")

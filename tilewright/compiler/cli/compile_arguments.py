@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from tilewright.compiler.cli.output import JSON_HELP
 from tilewright.compiler.cli.values import complete_policy, complete_target, one_of
 
 if TYPE_CHECKING:
+    from tilewright.compiler.compilation.farm import Farm
     from tilewright.compiler.compilation.options import CompileOptions
     from tilewright.runtime.load.function import CompiledFunction
 
@@ -32,6 +34,26 @@ Precision = Annotated[
 MaxRegret = Annotated[float, typer.Option(help="Allowed slowness against the best kernel of a shape, a fraction.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
+
+
+def pairs(texts: Sequence[str] | None, name: str, example: str) -> list[tuple[str, str]]:
+    """Of texts such as "a=b"; OptionError for another."""
+    from tilewright.runtime.errors import OptionError
+
+    found = [text.partition("=") for text in texts or ()]
+    if not all(key and sign and value for key, sign, value in found):
+        raise OptionError(f"{name} {' '.join(texts or ())}: wanted a name and a value, as in {name} {example}")
+    return [(key, value) for key, _, value in found]
+
+
+def _amount(name: str, text: str) -> float:
+    from tilewright.runtime.errors import OptionError
+
+    try:
+        return float(text)
+    except ValueError as error:
+        raise OptionError(f"--runner-resource {name}={text}: wanted a number, as in zen3=1") from error
+
 
 @dataclass(frozen=True)
 class CompileArguments:
@@ -91,7 +113,16 @@ class CompileArguments:
         typer.Option(help="Search on a Ray cluster: auto for the one that this machine is part of, an address, or local."),
     ] = None
     builders: Annotated[int | None, typer.Option(help="Of --ray: processes that build; one for each core that is left.")] = None
-    runners: Annotated[int | None, typer.Option(help="Of --ray: places that measure; one a node.")] = None
+    runners: Annotated[int | None, typer.Option(help="Of --ray: places that measure; one a node, or a GPU.")] = None
+    runner_cores: Annotated[int, typer.Option(help="Of --ray: cores that a runner is pinned to.")] = 1
+    runner_resource: Annotated[
+        list[str] | None,
+        typer.Option(help="Of --ray: a custom resource that a runner takes, as in zen3=1. Repeatable.", metavar="NAME=AMOUNT"),
+    ] = None
+    runner_label: Annotated[
+        list[str] | None,
+        typer.Option(help="Of --ray: a label of the nodes of runners, as in cpu=zen3. Repeatable.", metavar="NAME=VALUE"),
+    ] = None
     isolate: Annotated[
         bool, typer.Option(help="Compile in a process of its own, so that a crash of MLIR or LLVM over a model is an error.")
     ] = True
@@ -111,7 +142,6 @@ class CompileArguments:
 
     def options(self, progress: Any = None) -> CompileOptions:
         """As `tilewright.compile` takes them. progress: told how a search goes."""
-        from tilewright.compiler.compilation.farm import Farm
         from tilewright.compiler.compilation.options import CompileOptions
 
         callback = None
@@ -123,11 +153,22 @@ class CompileArguments:
             threads=self.threads, seconds=self.seconds, trials=self.trials, max_regret=self.max_regret,
             max_kernels=self.max_kernels, precision=self.precision, activations=self.activations,
             deterministic=self.deterministic, winograd=self.winograd, seed=self.seed, log=self.log,
-            prior=self.prior_from or self.prior, policy=self.policy, until_regret=self.until_regret,
+            prior=self.prior_from or self.prior, policy=self.policy or self._policy(), until_regret=self.until_regret,
             out_of_range=self.out_of_range, graphs=self.graphs, graph_memory=self.graph_memory, isolate=self.isolate,
             callback=callback, progress=progress,
-            farm=None if self.ray is None else Farm(self.ray, self.builders, self.runners),
+            farm=None if self.ray is None else self._farm(self.ray),
         )  # fmt: skip
+
+    def _policy(self) -> str | None:
+        """Where none is given."""
+        return None
+
+    def _farm(self, address: str) -> Farm:
+        from tilewright.compiler.compilation.farm import Farm
+
+        resources = {name: _amount(name, text) for name, text in pairs(self.runner_resource, "--runner-resource", "zen3=1")}
+        labels = dict(pairs(self.runner_label, "--runner-label", "cpu=zen3"))
+        return Farm(address, self.builders, self.runners, self.runner_cores, resources, labels=labels)
 
     def compile(self, options: CompileOptions) -> CompiledFunction:
         """The model compiled with these options."""
@@ -142,13 +183,24 @@ class CompileArguments:
 class TuneArguments(CompileArguments):
     """Of `tilewright tune`: those of `compile`, with a search for a default."""
 
+    target: Annotated[
+        str,
+        typer.Option(help="host, host:x86-64-v3, cuda:sm_90a, ...; several, with commas between, go into one file, and are tuned "
+                     "at once with --ray.", autocompletion=complete_target),
+    ] = "host"
     log: Annotated[
         str, typer.Option(help="Tuning log: a file of JSON Lines, a folder or a URL; read to resume, appended to.")
     ] = "tuning.jsonl"
     seconds: Annotated[float | None, typer.Option(help="Time of the search; 60 unless --trials is given.")] = None
     trials: Annotated[int | None, typer.Option(help="Measurements of the search.")] = None
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(help="Who gets the next slot of the search's time: ucb, epsilon, softmax, thompson, ansor, round_robin, "
-                     "...; on a GPU operators take turns.", autocompletion=complete_policy),
-    ] = "ucb"
+                     "...; ucb where none is given, thompson with --ray; on a GPU of this machine operators take turns.",
+                     autocompletion=complete_policy),
+    ] = None
+
+    def _policy(self) -> str:
+        from tilewright.compiler.compilation.options import default_policy
+
+        return default_policy(self.ray is not None)

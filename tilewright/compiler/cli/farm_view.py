@@ -15,7 +15,7 @@ def farm_event(state: FarmProgress) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(state.record)
     for name in ("record", "schema", "run"):
         facts.pop(name, None)
-    return {**facts, "builds_per_second": round(state.builds_per_second, 2),
+    return {"target": state.target, **facts, "builds_per_second": round(state.builds_per_second, 2),
             "measurements_per_second": round(state.measurements_per_second, 2)}
 
 
@@ -24,6 +24,7 @@ def farm_line(state: FarmProgress) -> str:
     r = state.record
     troubles = [f"{count} {what}" for count, what in ((r.lost, "lost"), (len(r.quarantined), "quarantined"),
                                                       (r.refused, "refused")) if count]
-    return (f"farm: {r.nodes} nodes, {r.builders} builders, {r.runners} runners; {r.in_flight} under way, {r.ready} built; "
-            f"{state.builds_per_second:.1f} builds/s, {state.measurements_per_second:.1f} measurements/s; driver {r.driver:.0%} "
-            f"of a core{'; ' if troubles else ''}{', '.join(troubles)}")
+    overhead = 1e3 * (r.build_overhead + r.run_overhead)
+    return (f"farm for {state.target}: {r.nodes} nodes, {r.builders} builders, {r.runners} runners; {r.in_flight} under way, "
+            f"{r.ready} built; {state.builds_per_second:.1f} builds/s, {state.measurements_per_second:.1f} measurements/s; "
+            f"overhead {overhead:.0f} ms, driver {r.driver:.0%} of a core{'; ' if troubles else ''}{', '.join(troubles)}")

@@ -37,7 +37,7 @@ class TuneView:
         self._states: dict[str, Progress] = {}
         self._model: ModelProgress | None = None
         self._note = ""
-        self._farm: FarmProgress | None = None
+        self._farms: dict[str, FarmProgress] = {}
         self._first: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._live: Any = None
@@ -70,7 +70,7 @@ class TuneView:
         if self._interrupted:
             raise KeyboardInterrupt
         if not isinstance(state, Progress | ModelProgress):
-            self._farm = state
+            self._farms[state.target] = state
             self.out.event("farm", **farm_event(state))
             return
         if isinstance(state, ModelProgress):
@@ -88,11 +88,11 @@ class TuneView:
                            failed=state.failed, latency=known(state.latency), share=round(state.share, 4), eta=state.eta)
 
     def _table(self) -> Any:
-        if self._farm is not None:
+        if self._farms:
             from rich.console import Group
             from rich.text import Text
 
-            return Group(Text(farm_line(self._farm), overflow="fold"), self._search())
+            return Group(*(Text(farm_line(farm), overflow="fold") for farm in self._farms.values()), self._search())
         return self._search()
 
     def _search(self) -> Any:

@@ -21,9 +21,12 @@ class Farm:
         builders: processes that build kernels, a core each; None: one for each core that runners leave.
         runners: places that measure; None: one a node.
         cores: of a runner, which is pinned to them and measures with at most so many threads.
-        resources: custom resources that a runner asks for, by which nodes of one CPU are told from others, e.g. {"zen3": 1}.
+        resources: custom resources that a runner asks for, by which nodes of one CPU or GPU are told from others, e.g.
+            {"zen3": 1}; where none is named, one by the name of the target's architecture ("sm_90a"), or of this CPU in LLVM's
+            words ("znver3"), if nodes have it. Runners of CUDA targets ask for a GPU each besides.
         in_flight: most candidates under way; None: as many as keep the runners at work.
         join_seconds: that nodes may take to start what runs there.
+        labels: of nodes that runners have to be on (`ray start --labels`), e.g. {"cpu": "zen3"}.
     Raises:
         OptionError: a bad value; names the option and what is legal.
     """
@@ -35,6 +38,7 @@ class Farm:
     resources: Mapping[str, float] = field(default_factory=dict)
     in_flight: int | None = None
     join_seconds: float = 120.0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.address, str) or not self.address:
@@ -49,3 +53,6 @@ class Farm:
         amounts = self.resources.values() if isinstance(self.resources, Mapping) else [None]
         if not all(isinstance(v, int | float) and v > 0 for v in amounts):
             raise OptionError(option("farm.resources", self.resources) + ": wanted amounts by name, e.g. {'zen3': 1}")
+        labels = self.labels if isinstance(self.labels, Mapping) else {None: None}
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in labels.items()):
+            raise OptionError(option("farm.labels", self.labels) + ": wanted texts by name, e.g. {'cpu': 'zen3'}")

@@ -17,7 +17,7 @@ from tilewright.runtime.program.program import GRAPH_MEMORY
 from tilewright.runtime.shape import ShapeRange
 from tilewright.runtime.sizes import parse_size
 from tilewright.runtime.wording import choices, option
-from tilewright.search.task_scheduler.policies import policies
+from tilewright.search.task_scheduler.policies import Thompson, Ucb, policies
 
 if TYPE_CHECKING:
     from tilewright.passes.base import Callback
@@ -65,6 +65,12 @@ class Graphs(Enum):
 
 
 Traffic = Sequence[tuple[Mapping[str, int] | tuple[tuple[str, int], ...], float]]
+
+
+def default_policy(is_farm: bool) -> str:
+    """Of a search for a whole model. Where many candidates are under way, draws from the beliefs spread them over the arms, as
+    Thompson sampling does; the largest bound of "ucb" leads all of them to the same one."""
+    return Thompson.name if is_farm else Ucb.name
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ def farm_section(records: Sequence[FarmRecord], marks: Sequence[MarkRecord]) -> 
     facts = (("nodes", str(last.nodes)), ("builders", str(last.builders)), ("runners", str(last.runners)),
              ("builds", str(last.builds)), ("measurements", str(last.measurements)), ("actors lost", str(last.lost)),
              ("requests tried twice", str(last.retried)), ("refused", str(last.refused)),
-             ("driver", f"{last.driver:.0%} of a core"))
+             ("beside the work of a build", f"{1e3 * last.build_overhead:.1f} ms"),
+             ("beside that of a measurement", f"{1e3 * last.run_overhead:.1f} ms"), ("driver", f"{last.driver:.0%} of a core"))
     rows = tuple((m.runner, f"{m.since:.0f} to {m.until:.0f}", m.reason) for m in marks)
     tables = (Table(("runner in quarantine", "measurements in doubt, seconds since 1970", "why"), rows),) if rows else ()
     return ReportSection("Farm", "What builders and runners of the last run did.", facts, (drawn,), tables)

@@ -12,6 +12,10 @@ from tilewright.search.runner.runner_process import ProcessRunner
 
 def gpu_runner(model: OutlinedModel, tables: Tables) -> ProcessRunner:
     """On the GPU that is here, or on the emulator."""
+    return gpu_process(model.compilation.target, expectations(model, tables))
+
+
+def expectations(model: OutlinedModel, tables: Tables) -> Expectations:
+    """What the kernels of a model must give at some shapes of its range."""
     points = {w.key: task_of(w, model, tables).points for w in model.workloads}
-    compilation = model.compilation
-    return gpu_process(compilation.target, Expectations(model.workloads, points, compilation.options.seed))
+    return Expectations(model.workloads, points, model.compilation.options.seed)

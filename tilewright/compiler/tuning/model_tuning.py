@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from tilewright.compiler.compilation.options import default_policy
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.farm_session import FarmSession
-from tilewright.compiler.tuning.operator_tuning import environment, prior_of, task_of, tune_options, weight_of
+from tilewright.compiler.tuning.operator_tuning import cache_state, environment, prior_of, task_of, tune_options, weight_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import thread_count
+from tilewright.runtime.limits import GpuLimits
 from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import Builder, Runner
+from tilewright.search.runner.gpu_environment import limits_of_name
 from tilewright.search.runner.measurer import MeasureContext
 from tilewright.search.search_strategy.tune_options import Budget
 from tilewright.search.search_strategy.tuner import Tuner
@@ -21,8 +24,8 @@ from tilewright.search.task_scheduler.model_search import Flight, Opening, Searc
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.operator_arms import OperatorUse
 from tilewright.search.task_scheduler.parallel_tuner import ParallelTuner
-from tilewright.search.task_scheduler.peak import measure_peak
-from tilewright.search.task_scheduler.policies import Ucb, policies
+from tilewright.search.task_scheduler.peak import gpu_peak, measure_peak
+from tilewright.search.task_scheduler.policies import policies
 
 
 def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: Runner, log: TuningLog,
@@ -34,10 +37,13 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     """
     wanted = model.compilation.options
     at_once = 1 if farm is None else farm.runner.size
-    context = MeasureContext(builder, runner, environment(model.compilation.target), log, at_once=at_once)
-    policy = policies()[wanted.policy or Ucb.name]
-    openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context)) for w in model.workloads]
-    peak = measure_peak(thread_count(wanted.threads) if farm is None else 1)
+    cache = cache_state(model) if farm is None else None
+    at = environment(model.compilation.target) if farm is None else farm.environment
+    context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache)
+    policy = policies()[wanted.policy or default_policy(farm is not None)]
+    found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
+    openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]
+    peak = gpu_peak(found_limits) if found_limits else measure_peak(thread_count(wanted.threads) if farm is None else 1)
     plan = SearchPlan(ModelBudget(model.compilation.seconds_left, wanted.trials, wanted.until_regret), context.environment.clock,
                       ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
     told = wanted.progress or (lambda state: None)
@@ -55,10 +61,11 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     return {key for key, tuned in found.tuned.items() if tuned.shapes}
 
 
-def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: MeasureContext) -> OperatorUse:
-    """A search of an operator that can be stepped."""
+def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: MeasureContext,
+          limits: GpuLimits | None) -> OperatorUse:
+    """A search of an operator that can be stepped. limits: of the GPU that measures."""
     wanted = model.compilation.options
-    task, options = task_of(workload, model, tables), tune_options(wanted, model.compilation.target)
+    task, options = task_of(workload, model, tables, limits), tune_options(wanted, model.compilation.target)
     prior = prior_of(task, context.log, context.environment.device, wanted.prior)
     if wanted.farm is not None:
         options = replace(options, threads=min(options.threads, wanted.farm.cores))

@@ -18,17 +18,6 @@ def row_windows(workload: Workload) -> list[Window]:
     return [w for w in workload.windows if gemm is not None and w.row in gemm.rows]
 
 
-def row_depth(workload: Workload) -> Expr:
-    """Values that one more row reads for the first time, where the windows of neighbouring rows overlap; else k."""
-    total = Expr.of(1)
-    steps = {w.tap: w for w in row_windows(workload)}
-    for number, loop in enumerate(workload.loops):
-        if loop.role == "k":
-            window = steps.get(number)
-            total = total * (loop.extent if window is None else loop.extent.minimum(window.stride))
-    return total
-
-
 def tap_depth(workload: Workload) -> Expr:
     """Values of k that a tap multiplies: the loops of k that no window of padding goes along."""
     taken = {w.tap for w in workload.windows if w.padded}

@@ -14,7 +14,7 @@ from tilewright.runtime.call.binder import converted as host_converted
 from tilewright.runtime.call.interop import refuse_gradient
 from tilewright.runtime.cuda.arena import LEGACY, Gpu
 from tilewright.runtime.cuda.driver import checked, reported, start
-from tilewright.runtime.cuda.result_ring import ResultRing, can_keep, is_unshared, room, torch_result
+from tilewright.runtime.cuda.result_ring import ResultRing, can_keep
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.tensor_map import ALIGNMENT
 from tilewright.runtime.tensor import DType
@@ -59,13 +59,9 @@ class CudaArray:
     """
 
     def __init__(self, gpu: Gpu, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any],
-                 ring: ResultRing[Any, Any] | None = None) -> None:
+                 ring: ResultRing | None = None) -> None:
         size = math.prod(shape) * dtype.itemsize
-        if ring is None:
-            self._buffer = _buffer(gpu, stream, size)
-        else:
-            taken = room(size)
-            self._buffer = ring.take(taken, lambda: _buffer(gpu, stream, taken), is_unshared, lambda buffer: buffer)
+        self._buffer = _buffer(gpu, stream, size) if ring is None else ring.buffer(size, lambda n: _buffer(gpu, stream, n))
         self._gpu, self.stream, self.shape, self.dtype = gpu, stream, shape, dtype
         self.address = int(self._buffer.handle)
 
@@ -208,7 +204,7 @@ def stream_handle(stream: Any) -> int:
     raise DTypeError(f"stream: wanted an object with __cuda_stream__, got {type(stream).__name__}")
 
 
-def maker(like: Any, gpu: Gpu, stream: Any, ring: ResultRing[Any, Any] | None = None
+def maker(like: Any, gpu: Gpu, stream: Any, ring: ResultRing | None = None
           ) -> Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]:
     """How results are made for callers with arrays such as `like`: uninitialised memory, and what they get. ring: where memory
     comes from, if there is one."""
@@ -218,13 +214,15 @@ def maker(like: Any, gpu: Gpu, stream: Any, ring: ResultRing[Any, Any] | None = 
 
         def tensor(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Any]:
             if ring is not None and can_keep(torch):
-                made = torch_result(torch, ring, shape, types[dtype], like.device)
+                made = ring.tensor(torch, shape, types[dtype], like.device)
             else:
                 made = torch.empty(shape, dtype=types[dtype], device=like.device)
             return DeviceArray(made.data_ptr(), shape, dtype, gpu.ordinal, made), made
 
         return tensor
     namespace = _namespace(like)
+    if ring is not None and int(checked(start().cuStreamIsCapturing(stream.handle), "look at the stream")):
+        ring = None  # a graph of the caller's writes to its results whenever it is launched
 
     def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Any]:
         made = CudaArray(gpu, stream, shape, dtype, ring)

@@ -10,11 +10,11 @@ context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `sit
 arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
     tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
     `wanted_stream` and `wanted_capture` of the context then say what is needed.
-kernels (word KERNELS): by the low 32 bits of a launch number the address of RECORD_FIELDS, one record per launch. `function`:
-    a CUfunction, or 0 before it is loaded. `most_x`: what blocks along x are lowered to; 0 for no bound. `maps`: how many
-    slots are tensor maps; `places`: address of their numbers. `threads`: and EARLY where the launch may begin before those in
-    front of it end, which it then does outside of captures and graphs. `predicate`: 1 + the number of the slot that takes the
-    address of the byte that the kernel goes by; 0 where there is none.
+kernels (word KERNELS): by the number of a call the address of as many words as its table has kernels, which lie close together:
+    each the address of RECORD_FIELDS, one record per launch. `function`: a CUfunction, or 0 before it is loaded. `most_x`: what
+    blocks along x are lowered to; 0 for no bound. `maps`: how many slots are tensor maps; `places`: address of their numbers.
+    `threads`: and EARLY where the launch may begin before those in front of it end, which it then does outside of captures and
+    graphs. `predicate`: 1 + the number of the slot that takes the address of the byte that the kernel goes by; 0 for none.
 controls (word of the context): address of a record for each ControlKernel, loaded. `predicate`: address of the byte that the
     launches now go by; `always`: that of a byte that is 1, where nothing depends on data. `graph`: see graph_table.py.
 """
@@ -31,8 +31,9 @@ from tilewright.runtime.cuda.graph_table import (
     GRAPH_SYMBOLS,
     NODE_FIELDS,
 )
+from tilewright.runtime.cuda.launch_entry import launch_entry
 from tilewright.runtime.cuda.tensor_map_table import TENSOR_MAP_IR
-from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, ControlOp
+from tilewright.runtime.device import CONTEXT, CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, ControlOp
 from tilewright.runtime.gpu.control_kernels import (
     COPY_BLOCKS,
     COPY_THREADS,
@@ -66,7 +67,7 @@ _INVALID_VALUE, _CAPTURED = 1, 900
 def cuda_table_ir() -> str:
     """LLVM IR that defines SYMBOLS; the same for every machine. tw_cuda_returned(flag) sets a word: the graph that used an
     arena is gone."""
-    text = _FUNCTIONS + TENSOR_MAP_IR + GRAPH_IR + CONTROL_IR
+    text = _FUNCTIONS + launch_entry("tw_cuda_launch", "failed", _LAUNCHED) + TENSOR_MAP_IR + GRAPH_IR + CONTROL_IR
     for prefix, fields in (("C", CONTEXT_FIELDS), ("A", ARENA_FIELDS), ("R", RECORD_FIELDS), ("G", GRAPH_FIELDS),
                            ("N", NODE_FIELDS), ("W", CONTROL_WORDS)):
         for number, field in enumerate(fields):
@@ -84,7 +85,7 @@ def _numbers() -> dict[str, int | str]:
     copies = {"COPY_EACH": COPY_UNIT * COPY_THREADS, "COPY_LESS": COPY_UNIT * COPY_THREADS - 1, "COPY_BLOCKS": COPY_BLOCKS}
     return {**sites, **kernels, **ops, **copies,
             "SETTLE_KERNEL": int(ControlKernel.SETTLE), "TURN_OP": int(ControlOp.TURN), "RECORD": len(RECORD_FIELDS),
-            "CONTEXT": CONTEXT, "KERNELS": KERNELS, "CLUSTER": abi.CLUSTER_DIMENSION,
+            "CONTEXT": CONTEXT, "KERNELS": KERNELS, "KERNELS_PER_CALL": KERNELS_PER_CALL, "CLUSTER": abi.CLUSTER_DIMENSION,
             "PROGRAMMATIC": abi.PROGRAMMATIC, "INVALID": _INVALID_VALUE,
             "CAPTURED": _CAPTURED, "AXES": MOST_AXES, "ALIGNMENT": ALIGNMENT, "PROMOTION": abi.PROMOTE_L2_128,
             "ACTIVE": abi.CAPTURE_ACTIVE, "KINDS": len(DTYPES), "KEPT_WORDS": KEPT_WORDS, "KEY_WORDS": _KEY_WORDS,
@@ -94,6 +95,9 @@ def _numbers() -> dict[str, int | str]:
             "TYPES": ", ".join(f"i32 {t}" for t in abi.MAP_TYPES), "BYTES": ", ".join(f"i64 {d.bytes}" for d in DTYPES)}
 
 
+_LAUNCHED = """
+  call void @launch(ptr %context, ptr %record, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
+"""
 _FUNCTIONS = """
 %config = type { i32, i32, i32, i32, i32, i32, i32, ptr, ptr, i32 }
 %attribute = type { i32, [4 x i8], i32, i32, i32, [52 x i8] }
@@ -170,7 +174,10 @@ entry:
   %kernels = call ptr @function(ptr %table, i64 $KERNELS$)
   %low = and i64 %number, 4294967295
   %step = lshr i64 %number, 32
-  %records = call ptr @function(ptr %kernels, i64 %low)
+  %call = udiv i64 %low, $KERNELS_PER_CALL$
+  %kernel = urem i64 %low, $KERNELS_PER_CALL$
+  %of_call = call ptr @function(ptr %kernels, i64 %call)
+  %records = call ptr @function(ptr %of_call, i64 %kernel)
   %skip = mul i64 %step, $RECORD$
   %record = getelementptr i64, ptr %records, i64 %skip
   %known = call i64 @word(ptr %record, i64 $R.function$)
@@ -209,28 +216,6 @@ define internal i64 @blocks_along_x(ptr %record, i64 %gx) alwaysinline nounwind 
   %lowered = call i64 @llvm.umin.i64(i64 %gx, i64 %most)
   %bx = select i1 %unbounded, i64 %gx, i64 %lowered
   ret i64 %bx
-}
-
-define void @tw_cuda_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
-                            ptr %workspace, i64 %stride) nounwind {
-entry:
-  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
-  %before = call i1 @failed(ptr %context)
-  br i1 %before, label %exit, label %size
-size:
-  %runs = call i1 @has_blocks(ptr %context, i64 %number, i64 %gx, i64 %gy, i64 %gz)
-  br i1 %runs, label %find, label %exit
-find:
-  %record = call ptr @ready(ptr %table, ptr %context, i64 %number)
-  %unloaded = icmp eq ptr %record, null
-  br i1 %unloaded, label %exit, label %go
-go:
-  call void @predicate(ptr %context, ptr %record, ptr %slots)
-  %bx = call i64 @blocks_along_x(ptr %record, i64 %gx)
-  call void @launch(ptr %context, ptr %record, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
-  br label %exit
-exit:
-  ret void
 }
 
 ; Launches a loaded record on the stream.

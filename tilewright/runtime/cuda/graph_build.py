@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.runtime.cuda.arena import relaxed
+from tilewright.runtime.cuda.arena import Gpu, relaxed
 from tilewright.runtime.cuda.control_table import CONTROL_KEY, WHILE_TURNS, Way
 from tilewright.runtime.cuda.cuda_table import EARLY, RECORD_FIELDS
 from tilewright.runtime.cuda.driver import CudaError, checked, start
@@ -32,14 +34,17 @@ _ASSIGN_DEFAULT = 1  # CU_GRAPH_COND_ASSIGN_DEFAULT
 
 
 class Recorder:
-    """Runs a call of a program against a table that launches nothing. seen: its launches, in order."""
+    """Runs a call of a program against a table that launches nothing. seen: its launches, in order. raised: what was raised on
+    the way; nothing more is seen then, and `close` raises it."""
 
     def __init__(self, of: LoadedProgram, context: StreamContext, ways: Mapping[int, Way]) -> None:
         self._of, self._context, self._ways = of, context, ways
         self.seen: list[Launched] = []
+        self.raised: BaseException | None = None
         self._failed = False
         self._predicate = of.always
-        self._callbacks: tuple[Any, ...] = (_LAUNCH(self._launch), _COPY(self._copy), _CONTROL(self._control))
+        made = [kind(self._kept(run)) for kind, run in ((_LAUNCH, self._launch), (_COPY, self._copy), (_CONTROL, self._control))]
+        self._callbacks: tuple[Any, ...] = tuple(made)
         self.table = context.copied_table()
         for word, callback in zip((LAUNCH, COPY, CONTROL), self._callbacks, strict=True):
             self.table[word] = ctypes.cast(callback, _P).value or 0
@@ -47,6 +52,21 @@ class Recorder:
     def close(self) -> None:
         """Let go of the program."""
         self._callbacks = ()
+        if self.raised is not None:
+            raise self.raised
+
+    def _kept(self, run: Callable[..., int | None]) -> Callable[..., int]:
+        """A function that native code calls, through which nothing can be raised."""
+
+        def kept(*words: int) -> int:
+            if self.raised is None:
+                try:
+                    return run(*words) or 0
+                except BaseException as error:  # of the user's too, such as Ctrl-C; `close` raises it
+                    self.raised = error
+            return 0
+
+        return kept
 
     def _launch(self, table: int, number: int, *words: int) -> None:
         x, y, z, slots, count, *_ = words
@@ -141,24 +161,26 @@ class BuiltGraph:
         self._values = [(ctypes.c_uint64 * max(1, p.words))() for p in plans]
         self._ways = (ctypes.c_uint64 * (1 + max(ways, default=0)))(*(ways[n] for n in sorted(ways)))
         self._next = 0
-        self._exec: Any = None
         driver = self._driver
-        with relaxed():
-            self._graph = checked(driver.cuGraphCreate(0), "create a graph")
+        owned: list[Callable[[], Any]] = []  # what gives back what there is, the last first
+        self._closing = weakref.finalize(self, _destroy, of.gpu, owned)
+        self._closing.atexit = False
+        with of.gpu.current(), relaxed():
+            graph = checked(driver.cuGraphCreate(0), "create a graph")
+            owned.append(functools.partial(driver.cuGraphDestroy, graph))
             try:
-                self._fill(self._graph, items)
+                self._fill(graph, items)
                 before, _ = checked(driver.cuMemGetInfo(), "ask for the free memory")
-                self._exec = checked(driver.cuGraphInstantiate(self._graph, 0), "instantiate a graph")
-                checked(driver.cuGraphUpload(self._exec, stream), "upload a graph")
+                executable = checked(driver.cuGraphInstantiate(graph, 0), "instantiate a graph")
+                owned.append(functools.partial(driver.cuGraphExecDestroy, executable))
+                checked(driver.cuGraphUpload(executable, stream), "upload a graph")
                 after, _ = checked(driver.cuMemGetInfo(), "ask for the free memory")
             except CudaError:
-                _destroy(self._exec, self._graph)
+                self.close()
                 raise
-        self._closing = weakref.finalize(self, _destroy, self._exec, self._graph)
-        self._closing.atexit = False
         self.bytes = max(0, int(before) - int(after))
         self.words = (ctypes.c_uint64 * len(GRAPH_FIELDS))()
-        for name, value in {"exec": int(self._exec), "nodes": ctypes.addressof(self._words), "count": len(plans),
+        for name, value in {"exec": int(executable), "nodes": ctypes.addressof(self._words), "count": len(plans),
                             "ways": ctypes.addressof(self._ways)}.items():
             self.words[_GRAPH[name]] = value
         self.address = ctypes.addressof(self.words)
@@ -231,11 +253,11 @@ class BuiltGraph:
         return node
 
 
-def _destroy(executable: Any, graph: Any) -> None:
-    driver = start()
-    if executable is not None:
-        driver.cuGraphExecDestroy(executable)
-    driver.cuGraphDestroy(graph)
+def _destroy(gpu: Gpu, owned: list[Callable[[], Any]]) -> None:
+    """Whatever the thread is at, which may be a capture."""
+    with contextlib.suppress(CudaError), gpu.current(), relaxed():
+        while owned:
+            owned.pop()()
 
 
 def _aligned(data: bytes) -> tuple[Any, int]:

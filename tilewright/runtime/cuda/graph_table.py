@@ -14,6 +14,8 @@ node: `node`: the driver's. `key`: see `node_key`. `function` to `z`: what the d
 
 from __future__ import annotations
 
+from tilewright.runtime.cuda.launch_entry import launch_entry
+
 GRAPH_FIELDS = ("exec", "nodes", "count", "cursor", "missed", "updates", "switches", "launches", "ways")
 NODE_FIELDS = ("node", "key", "function", "x", "y", "z", "enabled", "values")
 GRAPH_FUNCTIONS = ("cuGraphExecKernelNodeSetParams", "cuGraphNodeSetEnabled", "cuGraphLaunch")
@@ -27,12 +29,18 @@ def node_key(number: int) -> int:
     return (number & 0xFFFFFF00) | number >> 32
 
 
-GRAPH_IR = """
+_UPDATED = """
+  %call_bits = and i64 %number, 4294967040
+  %step = lshr i64 %number, 32
+  %key = or i64 %call_bits, %step
+  call void @update_node(ptr %context, ptr %record, i64 %key, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
+"""
+GRAPH_IR = launch_entry("tw_graph_launch", "given_up", _UPDATED) + """
 declare i64 @llvm.vector.reduce.or.v$MAP_WORDS$i64(<$MAP_WORDS$ x i64>)
 declare i64 @llvm.vector.reduce.or.v4i64(<4 x i64>)
 %node_params = type { ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr, ptr }
 
-; Enables (1) or disables (0) a node of the executable.
+; Enables (1) or disables (0) a node of the executable; what the driver refuses leaves it as it was.
 define internal void @switch_node(ptr %context, ptr %graph, ptr %node, i64 %on, i64 %site) nounwind {
   %exec = call ptr @function(ptr %graph, i64 $G.exec$)
   %handle = call ptr @function(ptr %node, i64 $N.node$)
@@ -40,7 +48,10 @@ define internal void @switch_node(ptr %context, ptr %graph, ptr %node, i64 %on, 
   %switch = call ptr @function(ptr %context, i64 $C.cuGraphNodeSetEnabled$)
   %code = call i32 %switch(ptr %exec, ptr %handle, i32 %on32)
   call void @note(ptr %context, i32 %code, i64 %site)
-  call void @set(ptr %node, i64 $N.enabled$, i64 %on)
+  %refused = icmp ne i32 %code, 0
+  %before = call i64 @word(ptr %node, i64 $N.enabled$)
+  %now = select i1 %refused, i64 %before, i64 %on
+  call void @set(ptr %node, i64 $N.enabled$, i64 %now)
   call void @count(ptr %graph, i64 $G.switches$)
   ret void
 }
@@ -264,31 +275,6 @@ define internal i1 @given_up(ptr %context) alwaysinline nounwind {
   %either = or i64 %missed, %error
   %bad = icmp ne i64 %either, 0
   ret i1 %bad
-}
-
-define void @tw_graph_launch(ptr %table, i64 %number, i64 %gx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %threads,
-                             ptr %workspace, i64 %stride) nounwind {
-entry:
-  %context = call ptr @function(ptr %table, i64 $CONTEXT$)
-  %before = call i1 @given_up(ptr %context)
-  br i1 %before, label %exit, label %size
-size:
-  %runs = call i1 @has_blocks(ptr %context, i64 %number, i64 %gx, i64 %gy, i64 %gz)
-  br i1 %runs, label %find, label %exit
-find:
-  %record = call ptr @ready(ptr %table, ptr %context, i64 %number)
-  %unloaded = icmp eq ptr %record, null
-  br i1 %unloaded, label %exit, label %go
-go:
-  call void @predicate(ptr %context, ptr %record, ptr %slots)
-  %bx = call i64 @blocks_along_x(ptr %record, i64 %gx)
-  %call_bits = and i64 %number, 4294967040
-  %step = lshr i64 %number, 32
-  %key = or i64 %call_bits, %step
-  call void @update_node(ptr %context, ptr %record, i64 %key, i64 %bx, i64 %gy, i64 %gz, ptr %slots, i64 %count, i64 %number)
-  br label %exit
-exit:
-  ret void
 }
 
 ; The arena, as of a call whose launches go to the stream; null in a capture of the user's.

@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.runtime.cuda.driver import STICKY, CudaError, name_of
 from tilewright.runtime.cuda.graph_build import BuiltGraph, Recorder
@@ -71,7 +71,8 @@ class ProgramGraphs:
             self.streams[graph.stream] = graph
 
     def room_for(self, graph: StreamGraph, built: BuiltGraph) -> bool:
-        """Is there room for what a stream's graph takes, once those that were not used for longest are gone?
+        """Is there room for what a stream's graph takes, once those that were not used for longest are gone? Not those of streams
+        that are in a call now: where there is no room but for them, this call goes without.
 
         Raises:
             DeviceError: one graph takes more than the budget, and graphs were asked for.
@@ -88,8 +89,8 @@ class ProgramGraphs:
                     other.drop()
                 finally:
                     other.arena.lock.release()
-        if total <= self.budget:
-            return True
+        if total <= self.budget or built.bytes <= self.budget:
+            return total <= self.budget
         message = f"a CUDA graph of this model takes {size_text(built.bytes)} and graph_memory is {size_text(self.budget)}"
         if self.mode == "on":
             raise DeviceError(f'graphs="on": {message}; give graph_memory="{size_text(built.bytes)}" or more')
@@ -123,7 +124,7 @@ class StreamGraph:
         self._seen = [0, 0]
         self._measures = of.mode == "auto"
         self.calls = self.instantiated = 0
-        self.ring: ResultRing[Any, Any] = ResultRing()
+        self.ring = ResultRing()
         self._totals = {"updates": 0, "switches": 0, "launches": 0}  # of graphs that are gone
         of.used(self)
 
@@ -207,6 +208,8 @@ class StreamGraph:
         recorder = Recorder(of, context, self._of.ways)
         status = context.run_recorded(recorder.table, scalars, dims)
         recorder.close()
+        if of.has_failure():
+            of.fail(context)
         if status != 0 or context.error or all(s.grid is None for s in recorder.seen) or context.is_captured():
             if context.error:
                 context.take_error()  # the way without a graph meets it too, and says it
@@ -229,7 +232,8 @@ class StreamGraph:
             raise
         if not fits:
             built.close()
-            self.off = f"graph_memory is {size_text(self._of.budget)} and a graph takes {size_text(built.bytes)}"
+            if built.bytes > self._of.budget:
+                self.off = f"graph_memory is {size_text(self._of.budget)} and a graph takes {size_text(built.bytes)}"
             return False
         self.built = built
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ from tilewright.runtime.target import Target
 
 _FIELD = {name: number for number, name in enumerate(CONTEXT_FIELDS)}
 _ERROR = _FIELD["error"]
+_WORD = ctypes.sizeof(ctypes.c_uint64)
 _RECORD = {name: number for number, name in enumerate(RECORD_FIELDS)}
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64)
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)
@@ -82,7 +84,7 @@ class LoadedProgram:
         self._native, self._functions = native_table(bytes(code[program.runtime_object]))
         self._launches = dict(_launches(program))
         self._places: list[Any] = []
-        self._records, self._kernels = self._make_records()
+        self._records, self._kernels, self._calls = self._make_records()
         self._loading = threading.Lock()
         self._failures: dict[int, BaseException] = {}
         self._load = _LOAD(_weak_loader(self))
@@ -125,9 +127,10 @@ class LoadedProgram:
 
     def record(self, number: int) -> Any:
         """The record of a launch, as a view of its words."""
-        word, width = ctypes.sizeof(ctypes.c_uint64), len(RECORD_FIELDS)
-        at = self._kernels[number & 0xFFFFFFFF] + word * width * (number >> 32)
-        return (ctypes.c_uint64 * width).from_address(at)
+        width = len(RECORD_FIELDS)
+        call, kernel = divmod(number & 0xFFFFFFFF, KERNELS_PER_CALL)
+        first = ctypes.c_uint64.from_address(self._calls[call] + _WORD * kernel).value
+        return (ctypes.c_uint64 * width).from_address(first + _WORD * width * (number >> 32))
 
     def control_record(self, kernel: ControlKernel) -> int:
         """Address of the record of a control kernel."""
@@ -151,7 +154,7 @@ class LoadedProgram:
                 found = self._images[kernel.object].kernel(launch.symbol)
                 function = found.function(launch.shared_bytes, self.gpu.device.context)
                 most = blocks_at_once(function, launch, self.gpu.ordinal) if launch.persistent else 0
-        except (TilewrightError, KeyError) as error:
+        except (TilewrightError, KeyError, MemoryError, KeyboardInterrupt) as error:  # native code calls this
             self._failures[threading.get_ident()] = error
             return getattr(error, "code", 0) or _UNKNOWN
         record = self.record(number)
@@ -159,14 +162,19 @@ class LoadedProgram:
         record[_RECORD["function"]] = function
         return 0
 
-    def _make_records(self) -> tuple[Any, Any]:
-        """Records of all launches, and by launch number where those of a kernel begin."""
-        width, word = len(RECORD_FIELDS), ctypes.sizeof(ctypes.c_uint64)
+    def _make_records(self) -> tuple[Any, Any, Any]:
+        """Records of all launches; where those of each kernel of each call begin; and where those words of a call begin."""
+        width = len(RECORD_FIELDS)
+        counts = [len(self.program.tables[call.table].kernels) for call in self.program.calls]
+        counts += [1] if self.program.prelude is not None else []
+        firsts = list(itertools.accumulate(counts, initial=0))
         records = (ctypes.c_uint64 * (width * max(1, len(self._launches))))()
-        kernels = (ctypes.c_uint64 * (KERNELS_PER_CALL * (len(self.program.calls) + 1)))()  # a prelude comes last
+        kernels = (ctypes.c_uint64 * max(1, firsts[-1]))()
+        calls = (ctypes.c_uint64 * len(firsts))(*(ctypes.addressof(kernels) + _WORD * first for first in firsts))
         for position, (number, (kernel, launch)) in enumerate(self._launches.items()):
             if number < NEXT_LAUNCH:
-                kernels[number] = ctypes.addressof(records) + word * width * position
+                call, index = divmod(number, KERNELS_PER_CALL)
+                kernels[firsts[call] + index] = ctypes.addressof(records) + _WORD * width * position
             maps = [slot for slot, p in enumerate(kernel.params) if p.kind == "tensor_map"]
             places = (ctypes.c_uint64 * max(1, len(maps)))(*maps)
             self._places.append(places)
@@ -176,7 +184,7 @@ class LoadedProgram:
                       **dict(zip(("cluster_x", "cluster_y", "cluster_z"), launch.cluster, strict=True))}
             for name, value in values.items():
                 records[width * position + _RECORD[name]] = value
-        return records, kernels
+        return records, kernels, calls
 
     def _place_constants(self, memories: Mapping[str, Memory]) -> tuple[int, ...]:
         device, found, buffers = self.gpu.device, [], []
@@ -192,7 +200,7 @@ class LoadedProgram:
                             f"copy the constant {constant.name} to the GPU")
             if buffers:
                 device.sync()
-        weakref.finalize(self, _discard, self.gpu, buffers, self._images).atexit = False
+        weakref.finalize(self, _discard, self.gpu, buffers, self._images, self.contexts).atexit = False
         return tuple(found)
 
     # errors
@@ -235,7 +243,7 @@ class StreamContext:
             self._words[_FIELD[name]] = value
         self._table = (ctypes.c_uint64 * TABLE_WORDS)()
         self._table[CONTEXT] = ctypes.addressof(self._words)
-        self._table[KERNELS] = ctypes.addressof(of._kernels)
+        self._table[KERNELS] = ctypes.addressof(of._calls)
         for field, symbol in _TABLE.items():
             self._table[field] = of._functions[symbol]
         self._poll = _POLL(_interrupted(self))
@@ -267,7 +275,7 @@ class StreamContext:
         return graph.run(scalars, dims)
 
     @property
-    def ring(self) -> ResultRing[Any, Any] | None:
+    def ring(self) -> ResultRing | None:
         """Where results come from while calls may go through a graph."""
         return None if self.graph is None or self.graph.off else self.graph.ring
 
@@ -354,10 +362,13 @@ def _weak_loader(of: LoadedProgram) -> Any:
     return load
 
 
-def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image]) -> None:
-    """Free constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
+def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image], contexts: dict[int, StreamContext]) -> None:
+    """Free graphs, constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
     with contextlib.suppress(CudaError), gpu.current():
         checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
+        for context in contexts.values():
+            if context.graph is not None:
+                context.graph.drop()
         for buffer in buffers:
             buffer.close(gpu.device.stream)
     images.clear()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tilewright.runtime.call.binder import Bound
 from tilewright.runtime.cuda.cuda_arrays import torch_dtypes
 from tilewright.runtime.cuda.loaded import LoadedProgram
-from tilewright.runtime.cuda.result_ring import can_keep, torch_result
+from tilewright.runtime.cuda.result_ring import can_keep
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.program.tensor_map import ALIGNMENT
 
@@ -95,7 +95,7 @@ class QuickCalls:
         if ring is None:
             results = [torch.empty(shape, dtype=dtype, device=plan.device) for shape, dtype in plan.outputs]
         else:
-            results = [torch_result(torch, ring, shape, dtype, plan.device) for shape, dtype in plan.outputs]
+            results = [ring.tensor(torch, shape, dtype, plan.device) for shape, dtype in plan.outputs]
         with context.arena.lock:
             status = context.run(pointers, [r.data_ptr() for r in results], 0, plan.address)
             if context.error:

@@ -2,6 +2,8 @@
 
 The step after next writes where this one did, so that its launches, and those of whoever reads its result, keep their parameters.
 Memory is free again when nobody but the ring holds it; the order of the stream keeps its next writer behind its last reader.
+Memory of torch's goes back to torch's allocator and is asked of it again at once, for only the allocator knows of other streams
+that a tensor is used on (`record_stream`); until then the ring keeps others from taking it.
 """
 
 from __future__ import annotations
@@ -11,48 +13,59 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
-
-Kept = TypeVar("Kept")
-Given = TypeVar("Given")
+from typing import Any
 
 MOST = 3  # buffers of one size
 SIZES = 64  # sizes that are kept, those used last
 _SMALLEST = 512  # bytes; sizes above are rounded up by at most an eighth, so that lengths that grow share memory
 
 
-class ResultRing(Generic[Kept, Given]):
-    """Of one stream. Attribute: hits: results that were given memory of an earlier one."""
+class ResultRing:
+    """Of one stream. Attribute: hits: results that were given the memory of an earlier one."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, list[Kept]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, list[Any]] = OrderedDict()
         self._lock = threading.Lock()
         self.hits = 0
 
-    def take(self, key: Hashable, made: Callable[[], Kept], is_free: Callable[[Kept], bool], given: Callable[[Kept], Given]
-             ) -> Given:
-        """A result over memory that is free, the one let go longest ago, or over `made()`.
-
-        key: all that has to be equal for memory to serve again. is_free: does nobody but the ring hold it? given: the result
-        over it, which holds it.
-        """
+    def buffer(self, size: int, made: Callable[[int], Any]) -> Any:
+        """Memory for a result of so many bytes: the first buffer of those that fit and are free, so that as few as can be are
+        used, or what `made(bytes)` gives. A buffer is in use while anything but the ring refers to it."""
+        taken = room(size)
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                found = self._kept[key] = []
-                if len(self._kept) > SIZES:
-                    self._kept.popitem(last=False)
-            else:
-                self._kept.move_to_end(key)
+            found = self._of(taken)
             for number in range(len(found)):
-                if is_free(found[number]):
+                if sys.getrefcount(found[number]) <= _IN_THE_RING:
                     self.hits += 1
-                    found.append(found.pop(number))
-                    return given(found[-1])
-            if len(found) == MOST:
-                found.pop(0)
-            found.append(made())
-            return given(found[-1])
+                    return found[number]
+            found.append(made(taken))
+            del found[:-MOST]
+            return found[-1]
+
+    def tensor(self, torch: Any, shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
+        """A torch tensor of its own, not initialised."""
+        taken = room(math.prod(shape) * dtype.itemsize)
+        with self._lock:
+            found = self._of((dtype, taken))
+            used = [torch._C._storage_Use_Count(storage._cdata) for storage, _ in found]
+            number = next((n for n, count in enumerate(used) if count <= 1), len(found))
+            address = found.pop(number)[1] if number < len(found) else None  # back to the allocator
+            made = torch.empty((taken // dtype.itemsize,), dtype=dtype, device=device)
+            self.hits += made.data_ptr() == address
+            found.insert(number, (made.untyped_storage(), made.data_ptr()))
+            del found[:-MOST]
+        return made.resize_(shape)
+
+    def _of(self, key: Hashable) -> list[Any]:
+        """The buffers of a size, which is the one used last now."""
+        found = self._kept.setdefault(key, [])
+        self._kept.move_to_end(key)
+        if len(self._kept) > SIZES:
+            self._kept.popitem(last=False)
+        return found
+
+
+_IN_THE_RING = 2  # references to what only its list holds: that one and the question's
 
 
 def room(size: int) -> int:
@@ -64,26 +77,3 @@ def room(size: int) -> int:
 def can_keep(torch: Any) -> bool:
     """Can the ring see whether a tensor's memory is in use?"""
     return hasattr(torch._C, "_storage_Use_Count")
-
-
-def torch_result(torch: Any, ring: ResultRing[Any, Any], shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """A tensor over memory of the ring; use_count counts the tensors over a storage and its Python objects."""
-    size = dtype.itemsize
-    elements = room(math.prod(shape) * size) // size
-
-    def made() -> tuple[Any, Any]:
-        base = torch.empty((elements,), dtype=dtype, device=device)
-        return base, base.untyped_storage()
-
-    def is_free(kept: tuple[Any, Any]) -> bool:
-        return bool(torch._C._storage_Use_Count(kept[1]._cdata) <= 2)
-
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 1, 0, -1):
-        strides[axis - 1] = strides[axis] * max(1, shape[axis])
-    return ring.take((dtype, elements), made, is_free, lambda kept: kept[0].as_strided(shape, strides))
-
-
-def is_unshared(buffer: Any) -> bool:
-    """Does nobody hold a buffer but the ring, by its list, and the two calls that ask?"""
-    return sys.getrefcount(buffer) <= 3

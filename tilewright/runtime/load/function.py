@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,16 +139,17 @@ class CompiledFunction:
         """The dispatch function as text."""
         return self.program.dispatch_source
 
-    def save(self, path: str | os.PathLike[str], *, key: Key | None = None) -> None:
+    def save(self, path: str | os.PathLike[str], *, key: Key | None = None, also: Sequence[CompiledFunction] = ()) -> None:
         """Write the model as one file that `load` runs without the compiler.
 
         Args:
             path: a file that is there is replaced whole; its mode is kept, and where it is a link, the link.
             key: a private key of Ed25519 to sign the file with: a PEM file, its text, or an object of `cryptography`.
+            also: the same model for other kinds of targets; `load` takes the host's code, or, asked by `device=`, theirs.
         Raises:
             ArtifactError: it cannot be written. OptionError: the key is none, or `cryptography` is not installed.
         """
-        write_artifact(path, [self._bundle], key=key)
+        write_artifact(path, [self._bundle, *(fn._bundle for fn in also)], key=key)
 
     def export_c(self, folder: str | os.PathLike[str], *, name: str = "model", compiler: str | None = None) -> CLibrary:
         """Write lib<name>.so, <name>.h and example.cpp: the model for C and C++, without Python (docs/deploy.md).

@@ -33,7 +33,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 5: arguments of ragged programs may be blocks, and lengths follow from numbers
 # 6: branches and loops on data go through the device's table, kernels may go by a byte, calls on a GPU may be CUDA graphs
 # 7: what was asked of the compile; the native call path counts calls by their shape
-# 8: ragged programs for GPUs have block tables, which a launch of their own fills
+# 8: ragged programs for GPUs have block tables, which a launch of their own fills; launches on a GPU find their records by call,
+# then by kernel
 SCHEMA = 8
 GRAPH_MEMORY = 64 << 20
 

@@ -36,7 +36,7 @@ class Reference:
 
     @staticmethod
     def of(times: Sequence[float]) -> Reference:
-        low, middle, high = statistics.quantiles(times, n=4)
+        low, middle, high = statistics.quantiles(times, n=4) if len(times) > 1 else (times[0],) * 3
         return Reference(middle, (high - low) / middle)
 
     def drift(self, times: Sequence[float]) -> float:

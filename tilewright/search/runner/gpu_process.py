@@ -8,11 +8,15 @@ from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.runner.runner_process import ProcessRunner
 from tilewright.search.runner.verification import Case
 
-_WORKER = f"{__package__}.gpu_worker"
-_EMULATED, _SECONDS = 600.0, 30.0  # that verifying and timing a kernel may take
+GPU_WORKER = f"{__package__}.gpu_worker"
+_EMULATED, _SECONDS = 600.0, 30.0
 
 
 def gpu_process(target: Target, cases: Mapping[str, Sequence[Case]], ordinal: int = 0) -> ProcessRunner:
     """On the GPU `ordinal` that is here, or on the emulator of the target's architecture."""
-    limit = _EMULATED if target.kind is TargetKind.EMULATOR else _SECONDS
-    return ProcessRunner(limit, _WORKER, (str(target), str(ordinal)), cases)
+    return ProcessRunner(time_limit(target), GPU_WORKER, (str(target), str(ordinal)), cases)
+
+
+def time_limit(target: Target) -> float:
+    """Seconds that verifying and timing a kernel may take."""
+    return _EMULATED if target.kind is TargetKind.EMULATOR else _SECONDS

@@ -5,26 +5,22 @@ Started as `python -P -m tilewright.search.runner.host_worker` by ProcessRunner.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
+from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.runner_requests import Run, RunnerReply
 from tilewright.search.runner.serving import reply_channel, serve
 
-WITH_PARENT = "--with-parent"  # the process ends with the thread that started it, also while a kernel hangs
-_PDEATHSIG, _KILL = 1, 9
-
 
 def main() -> None:
-    if WITH_PARENT in sys.argv:
-        ctypes.CDLL(None).prctl(_PDEATHSIG, _KILL)
     replies = reply_channel()
-    runner = HostRunner(HostDevice(), Timing())
+    weights = next((Weights.parse(a) for a in sys.argv[1:] if a.startswith("--weights=")), WARM)
+    runner = HostRunner(HostDevice(), Timing(), weights=weights)
 
     def run(workload: Workload, code: bytes, request: Run) -> RunnerReply:
         try:

@@ -34,7 +34,8 @@ class MeasureContext:
     """How kernels are built and measured, where, and the log that takes every outcome.
 
     costs: part of a search -> the seconds it takes, which the searches of one model share. at_once: measurements that the runner
-    takes at the same time, from as many threads.
+    takes at the same time, from as many threads. cache: the state of operands that the runner measures in, of which records count
+    (TuningRecord.cache); None: of any.
     """
 
     builder: Builder
@@ -43,6 +44,7 @@ class MeasureContext:
     log: TuningLog = field(default_factory=TuningLog)
     costs: dict[str, float] = field(default_factory=dict)
     at_once: int = 1
+    cache: str | None = None
 
 
 class Measurer:
@@ -62,7 +64,8 @@ class Measurer:
         self.built: dict[str, BuildResult] = {}
         self.refused: dict[str, str] = {}
         self._same_code: dict[str, str] = {}
-        self._all = list(log.of(workload.key, context.environment.device))
+        known = log.of(workload.key, context.environment.device)
+        self._all = [r for r in known if context.cache in (None, r.cache) or not r.seconds]
         self._known = dict(latest(self._all))
         self._turns = Counter((r.config, r.shape, r.threads) for r in self._all if r.seconds)
         self.refused.update({r.config: r.error for r in self._known.values() if r.error and not r.dims})
@@ -124,7 +127,8 @@ class Measurer:
         twin = self._same_code.setdefault(digest, text)
         copied = self._known.get((twin, shape, threads)) if twin != text else None
         if copied is not None and not copied.error and not again:
-            return self._record(config, shape, threads, Measurement(copied.seconds, "", copied.cache), digest)
+            twin_of = Measurement(copied.seconds, "", copied.cache, runner=copied.runner)
+            return self._record(config, shape, threads, twin_of, digest, when=copied.when)
         if not result.kernel.legal(dense_symbols(self.workload, dict(shape))):
             if known is not None and known.error:
                 return known
@@ -163,12 +167,14 @@ class Measurer:
         return self._record(config, shape, threads, found, digest, result.seconds)
 
     def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",
-                build_seconds: float = 0.0) -> TuningRecord:
+                build_seconds: float = 0.0, when: float | None = None) -> TuningRecord:
+        """when: it was measured; None: now."""
         w, at = self.workload, self.context.environment
         made = self.built.get(config_text(config))
         told = KernelFacts.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
         record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
-                              found.cache, digest, at.device, dict(at.versions), at.clock(), build_seconds, told, found.runner)
+                              found.cache, digest, at.device, dict(at.versions), at.clock() if when is None else when,
+                              build_seconds, told, found.runner)
         self.context.log.add(record)
         self._all.append(record)
         self._known[record.config, shape, threads] = record

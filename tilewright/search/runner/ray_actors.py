@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
+from tilewright.search.runner.actor_process import ActorProcess, see_to_end
 
 _GRACE = 10.0  # seconds beside those of a request, until its actor is taken for lost
 _REPLACED = 8  # actors in a row that end before they answer once, after which their place stays empty
 _PAUSE, _LONGEST = 0.5, 20.0  # seconds before the third of them in a row, doubled for each further one, and at most
+_STARTING = 5.0  # seconds that actors that were being made have to be given up
 _FAMINE = 180.0  # seconds to wait while all actors are being made anew
 
 
@@ -37,12 +41,14 @@ class ActorLostError(Exception):
 @dataclass(frozen=True)
 class ActorKind:
     """name: in messages. make: starts an actor in a place of the pool, and returns its handle. join: asks it what it is, within
-    `patience` seconds; returns its name, or raises OptionError for one that is refused."""
+    `patience` seconds; returns its name, or raises OptionError for one that is refused. locate: asks it where it runs, so that
+    its end can be seen to."""
 
     name: str
     make: Callable[[int], Any]
     join: Callable[[Any, float], str]
     patience: float = 120.0
+    locate: Callable[[Any, float], ActorProcess | None] = lambda actor, patience: None
 
 
 @dataclass
@@ -55,14 +61,26 @@ class Lease:
     answered: bool = False
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Of an actor: what it said, which one it was, and seconds from the request to the answer."""
+
+    value: Any
+    name: str
+    seconds: float
+
+
 @dataclass
 class PoolState:
-    """lost: actors; retried: requests that went to a second one; failed: requests that two lost; refused: place -> why."""
+    """lost: actors; retried: requests that went to a second one; failed: requests that two lost; refused: place -> why.
+    answered: requests; overhead: seconds that they took beside the actors' work."""
 
     lost: int = 0
     retried: int = 0
     failed: int = 0
     refused: dict[int, str] = field(default_factory=dict)
+    answered: int = 0
+    overhead: float = 0.0
 
 
 class ActorPool:
@@ -81,7 +99,9 @@ class ActorPool:
         self._alive = 0
         self._closed = False
         self._handles: dict[int, Any] = {}
+        self._where: dict[int, ActorProcess] = {}
         self._unwanted: dict[str, str] = {}
+        self._why: dict[int, str] = {}
         self._failures = dict.fromkeys(range(size), 0)
         self._threads = [threading.Thread(target=self._start, args=(place,), name=f"tilewright-{kind.name}", daemon=True)
                          for place in range(size)]
@@ -103,8 +123,8 @@ class ActorPool:
                 self._changed.wait(left)
             return self._alive
 
-    def request(self, ask: Callable[[Any], Any], seconds: float) -> tuple[Any, str]:
-        """The answer of an actor, and its name. ask: sends the request to a handle and returns Ray's reference of the answer.
+    def request(self, ask: Callable[[Any], Any], seconds: float) -> Answer:
+        """What an actor answers. ask: sends the request to a handle and returns Ray's reference of the answer.
 
         Raises:
             ActorLostError: two actors were lost over it, or none is left.
@@ -112,6 +132,7 @@ class ActorPool:
         reasons: list[str] = []
         while len(reasons) < 2:
             lease = self._lend()
+            begin = time.monotonic()
             try:
                 answer = self._ray.get(ask(lease.handle), timeout=seconds + _GRACE)
             except (self._ray.exceptions.RayError, OSError) as error:
@@ -123,8 +144,9 @@ class ActorPool:
                 self.state.retried += len(reasons) == 1
                 self._lose(lease, reasons[-1])
                 continue
+            taken = time.monotonic() - begin
             self._give_back(lease)
-            return answer, lease.name
+            return Answer(answer, lease.name, taken)
         self.state.failed += 1
         raise ActorLostError("; ".join(reasons))
 
@@ -139,14 +161,26 @@ class ActorPool:
         if found is not None:
             self._lose(found, why)
 
+    def account(self, answer: Answer, worked: float) -> None:
+        """An actor says how many seconds it worked for an answer."""
+        with self._changed:
+            self.state.answered += 1
+            self.state.overhead += max(0.0, answer.seconds - worked)
+
     def close(self) -> None:
-        """Kill all actors."""
+        """Kill all actors, and wait for the end of those that run on this machine, with what they started."""
         with self._changed:
             self._closed = True
             handles, self._handles = list(self._handles.values()), {}
+            where, self._where = list(self._where.values()), {}
             self._changed.notify_all()
+        processes = [p for one in where for p in one.with_children()]
         for handle in handles:
             self._kill(handle)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._starting, _STARTING)
+        for left in see_to_end(processes):
+            LOG.warning("process %d of a %s has not ended", left.process, self.kind.name)
 
     def _lend(self) -> Lease:
         with self._changed:
@@ -177,27 +211,35 @@ class ActorPool:
             self._alive -= 1
             self.state.lost += 1
             self._handles.pop(lease.place, None)
+            where = self._where.pop(lease.place, None)
             restart = not self._closed
             if not lease.answered:
                 self._failures[lease.place] += 1
             self._starting += restart
             self._changed.notify_all()
         self.told("lost", {"actor": lease.name, "kind": self.kind.name, "reason": why})
+        processes = [] if where is None else where.with_children()
         self._kill(lease.handle)
         if restart:
-            threading.Thread(target=self._start, args=(lease.place,), name=f"tilewright-{self.kind.name}", daemon=True).start()
+            threading.Thread(target=self._start, args=(lease.place, processes), name=f"tilewright-{self.kind.name}",
+                             daemon=True).start()
+        else:
+            see_to_end(processes)
 
-    def _start(self, place: int) -> None:
-        """Make an actor and let it join; one that ends before is tried again, after a pause that grows."""
+    def _start(self, place: int, before: Sequence[ActorProcess] = ()) -> None:
+        """Make an actor and let it join; one that ends before is tried again, after a pause that grows. before: what is left of
+        the one that was there."""
+        see_to_end(before)
         while True:
             failures = self._failures[place]
             if failures >= _REPLACED:
-                self._refuse(place, None, f"{failures} in a row were lost before they answered")
+                why = f"; the last: {self._why[place]}" if place in self._why else ""
+                self._refuse(place, None, f"{failures} in a row were lost before they answered{why}")
                 return
             with self._changed:
                 if failures > 1 and not self._closed:
                     self._changed.wait_for(lambda: self._closed, min(_LONGEST, _PAUSE * 2 ** (failures - 2)))
-                if self._closed:
+                if self._closed or not self._ray.is_initialized():  # Ray would start a cluster by itself
                     self._starting -= 1
                     self._changed.notify_all()
                     return
@@ -211,14 +253,22 @@ class ActorPool:
             handle = self.kind.make(place)
             with self._changed:
                 self._handles[place] = handle
+            where = self.kind.locate(handle, self.kind.patience)
+            if where is not None:
+                with self._changed:
+                    self._where[place] = where
             name = self.kind.join(handle, self.kind.patience)
         except OptionError as refused:
             self._refuse(place, handle, str(refused))
             return True
         except (self._ray.exceptions.RayError, OSError, ValueError) as error:
             LOG.info("%s %d did not join: %s", self.kind.name, place, error)
+            if getattr(error, "actor_init_failed", False):  # it would again
+                self._refuse(place, handle, f"{self.kind.name} {place} cannot start: {_last_line(error)}")
+                return True
+            self._why[place] = _last_line(error)
             self._failures[place] += 1
-            self._kill(handle)
+            self._end(place, handle)
             return False
         with self._changed:
             self._starting -= 1
@@ -230,7 +280,7 @@ class ActorPool:
         if is_wanted:
             self.told("joined", {"actor": name, "kind": self.kind.name})
         else:
-            self._kill(handle)
+            self._end(place, handle)
         return True
 
     def _refuse(self, place: int, handle: Any, why: str) -> None:
@@ -240,7 +290,15 @@ class ActorPool:
             self._handles.pop(place, None)
             self._changed.notify_all()
         self.told("refused", {"kind": self.kind.name, "reason": why})
+        self._end(place, handle)
+
+    def _end(self, place: int, handle: Any) -> None:
+        """Kill an actor that is no part of the pool, and see to its end."""
+        with self._changed:
+            where = self._where.pop(place, None)
+        processes = [] if where is None else where.with_children()
         self._kill(handle)
+        see_to_end(processes)
 
     def _kill(self, handle: Any) -> None:
         if handle is not None and self._ray.is_initialized():
@@ -248,6 +306,17 @@ class ActorPool:
                 self._ray.kill(handle, no_restart=True)
             except (self._ray.exceptions.RayError, ValueError, RuntimeError) as error:
                 LOG.debug("an actor of %s cannot be killed: %s", self.kind.name, error)
+
+
+def located(actor: Any, patience: float) -> ActorProcess:
+    """Where an actor with a method `where` runs."""
+    return msgspec.json.decode(ray_module().get(actor.where.remote(), timeout=patience), type=ActorProcess)
+
+
+def _last_line(error: BaseException) -> str:
+    """What an actor's own error says, which ends the text of Ray's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
 
 
 def _reason(error: BaseException, seconds: float) -> str:

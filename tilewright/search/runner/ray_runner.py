@@ -1,14 +1,17 @@
 """RayRunner: measures in Ray actors that own a device each: some cores, or a GPU. Records and decisions stay where it is asked.
 
 An actor measures in a process of its own (runner_process.py), so that a kernel that crashes costs neither the actor nor the
-candidate of another. Code goes through Ray's object store, once a node, and no more of it at a time than `most_bytes`.
+candidate of another. Code, and what kernels for a GPU have to give, go through Ray's object store, once a node; no more code is
+under way at a time than `most_bytes`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,17 +23,32 @@ from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.protocols import Measurement
+from tilewright.search.runner.actor_process import ActorProcess
+from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.drift import Reference, reference_seconds
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, ray_module
+from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located, ray_module
 from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
+from tilewright.search.runner.serving import WITH_PARENT
+from tilewright.search.runner.verification import Case
+from tilewright.search.space.shapes import Dims
 
-TIME_LIMIT = 20.0  # seconds of a measurement
 MOST_BYTES = 64 << 20  # of code under way
 _CHECK_SECONDS = 20.0  # between two looks at the reference kernel of a runner
 
 
+@dataclass(frozen=True)
+class RunnerWork:
+    """What a runner measures with: a process of this module (runner_process.py), and seconds that a measurement may take there.
+    by_kernel: its reference is the first kernel that it measured, on a GPU; else a product on its core."""
+
+    module: str = HOST_WORKER
+    arguments: tuple[str, ...] = (WITH_PARENT,)
+    time_limit: float = 20.0
+    by_kernel: bool = False
+
+
 class RunnerFacts(msgspec.Struct, frozen=True):
-    """What a runner is: what it runs, on which cores of which node, and its reference kernel's seconds."""
+    """What a runner is: what it runs, on which cores of which node, and its reference kernel's seconds, where it has one yet."""
 
     fingerprint: str
     device: str
@@ -45,23 +63,30 @@ class RunnerFacts(msgspec.Struct, frozen=True):
 
 
 class MeasureRequest(msgspec.Struct, frozen=True):
-    """One measurement, as JSON."""
+    """Measurements of a kernel, as JSON. places: (dims, threads) of each. seconds: that all may take."""
 
     workload: WorkloadForm
     kernel: MicroKernel
-    dims: dict[str, int]
-    threads: int
+    places: tuple[tuple[dict[str, int], int], ...]
     seconds: float | None
 
 
-class MeasureReply(msgspec.Struct, frozen=True):
-    """The fields of a Measurement; reference: seconds of the reference kernel, where it was due."""
+class Measured(msgspec.Struct, frozen=True):
+    """The fields of a Measurement."""
 
     seconds: tuple[float, ...] = ()
     error: str = ""
     cache: str = "warm"
     late: bool = False
+
+
+class MeasureReply(msgspec.Struct, frozen=True):
+    """measured: of each place. reference: seconds of the reference kernel, where it was due. worked: seconds that the runner took
+    for all of it."""
+
+    measured: tuple[Measured, ...]
     reference: tuple[float, ...] = ()
+    worked: float = 0.0
 
 
 class RunnerActor:
@@ -69,31 +94,56 @@ class RunnerActor:
     of its own, and what holds them (core_claim.py)."""
 
     def __init__(self, cores: int, identify: Callable[[], tuple[str, str]],
-                 claim: Callable[[int], tuple[tuple[int, ...], list[int]]], module: str = HOST_WORKER) -> None:
+                 claim: Callable[[int], tuple[tuple[int, ...], list[int]]], work: RunnerWork) -> None:
         self._identity = identify()  # of the whole machine, before this process is pinned
         own, self._held = claim(cores)
         os.sched_setaffinity(0, own)
-        self._runner = ProcessRunner(TIME_LIMIT, module, ("--with-parent",) if module == HOST_WORKER else ())
+        self._work, self._cases = work, dict[str, Sequence[Case]]()
+        self._runner = ProcessRunner(work.time_limit, work.module, work.arguments, self._cases)
+        self._first: tuple[MeasureRequest, bytes] | None = None
         self._checked = time.monotonic()
+
+    def where(self) -> bytes:
+        return msgspec.json.encode(ActorProcess.here())
 
     def facts(self) -> bytes:
         self._runner.start()  # so that the first measurement takes no longer than others
         fingerprint, device = self._identity
         node = os.uname().nodename
         cores = tuple(sorted(os.sched_getaffinity(0)))
-        return msgspec.json.encode(RunnerFacts(fingerprint, device, node, os.getpid(), cores, tuple(reference_seconds(15))))
+        reference = () if self._work.by_kernel else tuple(reference_seconds(15))
+        return msgspec.json.encode(RunnerFacts(fingerprint, device, node, os.getpid(), cores, reference))
 
-    def measure(self, request: bytes, code: bytes) -> bytes:
+    def measure(self, request: bytes, code: bytes, cases: bytes = b"") -> bytes:
+        """cases: what kernels of the workload have to give, where they are verified."""
+        begin = time.monotonic()
         asked = msgspec.json.decode(request, type=MeasureRequest)
-        found = self._runner.run(asked.workload.workload(), asked.kernel, code, asked.dims, asked.threads, asked.seconds)
-        due = time.monotonic() - self._checked > _CHECK_SECONDS
-        times = tuple(reference_seconds()) if due else ()
-        self._checked = time.monotonic() if due else self._checked
-        return msgspec.json.encode(MeasureReply(found.seconds, found.error, found.cache, found.late, times))
+        workload = asked.workload.workload()
+        if cases and workload.key not in self._cases:
+            self._cases[workload.key] = [c.case() for c in msgspec.msgpack.decode(cases, type=tuple[CaseForm, ...])]
+        found, times = list[Measured](), tuple[float, ...]()
+        for dims, threads in asked.places:
+            left = None if asked.seconds is None else max(0.0, asked.seconds - (time.monotonic() - begin))
+            one = self._runner.run(workload, asked.kernel, code, dims, threads, left)
+            found.append(Measured(one.seconds, one.error, one.cache, one.late))
+        if any(one.seconds for one in found):
+            good = next(place for place, one in zip(asked.places, found, strict=True) if one.seconds)
+            times = self._reference(msgspec.structs.replace(asked, places=(good,)), code)
+        return msgspec.json.encode(MeasureReply(tuple(found), times, time.monotonic() - begin))
 
-    def check(self) -> list[float]:
-        """The reference kernel now."""
-        return reference_seconds()
+    def _reference(self, asked: MeasureRequest, code: bytes) -> tuple[float, ...]:
+        """The reference kernel now, where it is due: after some seconds, and, where it is a measured one, as it is chosen."""
+        is_first = self._work.by_kernel and self._first is None
+        if is_first:
+            self._first = asked, code
+        elif time.monotonic() - self._checked <= _CHECK_SECONDS:
+            return ()
+        self._checked = time.monotonic()
+        if self._first is None:
+            return tuple(reference_seconds())
+        request, known = self._first
+        ((dims, threads),) = request.places
+        return self._runner.run(request.workload.workload(), request.kernel, known, dims, threads).seconds
 
 
 @dataclass
@@ -119,8 +169,10 @@ class RayRunner:
     """A Runner that many threads may call at once, one a runner.
 
     Args:
-        make: starts a runner in a place and returns its handle. expect: (fingerprint, device) that all have to have.
+        make: starts a runner in a place and returns its handle. expect: (fingerprint, device) that all have to have; a device of
+            "" is that of the first that joins and `fits`.
         told: of what happens, for a live view. quarantined: called with each runner that drifted.
+        cases: workload key -> what its kernels must give before they are timed, for runners that verify.
     """
 
     make: Callable[[int], Any]
@@ -128,37 +180,55 @@ class RayRunner:
     expect: tuple[str, str]
     told: Callable[[str, Mapping[str, Any]], None] = lambda what, facts: None
     quarantined: Callable[[Quarantine], None] = lambda found: None
+    work: RunnerWork = field(default_factory=RunnerWork)
+    fits: Callable[[str], bool] = lambda device: True
+    cases: Mapping[str, Sequence[Case]] = field(default_factory=dict)
     most_bytes: int = MOST_BYTES
     clock: Callable[[], float] = time.time
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _codes: dict[str, Any] = field(default_factory=dict)
+    _kept: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
+    _expected: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ray = ray_module()
         self._room = threading.Condition()
         self._under_way = 0
-        self._lock = threading.Lock()
-        self.pool = ActorPool(ActorKind("runner", self.make, self._join), self.size, self.told)
+        self._lock, self._evaluating = threading.Lock(), threading.Lock()
+        self._device = self.expect[1]
+        self.pool = ActorPool(ActorKind("runner", self.make, self._join, locate=located), self.size, self.told)
+
+    @property
+    def device(self) -> str:
+        """That all runners have; "" while none has joined that says so."""
+        return self._device
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
         """What two runners lost is a Measurement with an error, or late where there was no more time."""
+        return self.run_all(workload, kernel, code, [(tuple(dims.items()), threads)], seconds)[0]
+
+    def run_all(self, workload: Workload, kernel: MicroKernel, code: bytes, places: Sequence[tuple[Dims, int]],
+                seconds: float | None = None) -> list[Measurement]:
+        """A kernel at several (shape, threads), one after the other on one runner, as one request."""
         if seconds is not None and seconds <= 0:
-            return Measurement(error="there is no time left", late=True)
-        limit = TIME_LIMIT if seconds is None else min(TIME_LIMIT, seconds)
-        request = msgspec.json.encode(MeasureRequest(WorkloadForm.of(workload), kernel, dict(dims), threads, seconds))
+            return [Measurement(error="there is no time left", late=True) for _ in places]
+        most = self.work.time_limit * len(places)
+        limit = most if seconds is None else min(most, seconds)
+        asked = tuple((dict(shape), threads) for shape, threads in places)
+        request = msgspec.json.encode(MeasureRequest(WorkloadForm.of(workload), kernel, asked, seconds))
         end = time.monotonic() + (limit if seconds is None else seconds)
         with self._bytes(len(code)):
-            stored = self._ray.put(code)
+            stored, expected = self._stored(code), self._cases_of(workload)
             try:
-                answer, name = self.pool.request(lambda actor: actor.measure.remote(request, stored), limit)
+                found = self.pool.request(lambda actor: actor.measure.remote(request, stored, *expected), limit)
             except ActorLostError as error:
-                return Measurement(error=f"{kernel.config} at {dict(dims)}: {error}", late=seconds is not None
-                                   and time.monotonic() >= end)
-        reply = msgspec.json.decode(answer, type=MeasureReply)
+                late = seconds is not None and time.monotonic() >= end
+                return [Measurement(error=f"{kernel.config} at {dims}: {error}", late=late) for dims, _ in asked]
+        reply = msgspec.json.decode(found.value, type=MeasureReply)
+        self.pool.account(found, reply.worked)
         if reply.reference:
-            self._look(name, reply.reference)
-        return Measurement(reply.seconds, reply.error, reply.cache, reply.late, name)
+            self._look(found.name, reply.reference)
+        return [Measurement(m.seconds, m.error, m.cache, m.late, found.name) for m in reply.measured]
 
     def close(self) -> None:
         self.pool.close()
@@ -166,27 +236,55 @@ class RayRunner:
     def _bytes(self, size: int) -> _Held:
         return _Held(self, min(size, self.most_bytes))
 
+    def _stored(self, code: bytes) -> Any:
+        """Ray's reference of a code, which is stored once; those used last are kept, `most_bytes` of them."""
+        digest = hashlib.sha256(code).hexdigest()
+        with self._lock:
+            if digest in self._kept:
+                self._kept.move_to_end(digest)
+                return self._kept[digest][0]
+        made = self._ray.put(code)
+        with self._lock:
+            self._kept[digest] = made, len(code)
+            while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > self.most_bytes:
+                self._kept.popitem(last=False)
+        return made
+
+    def _cases_of(self, workload: Workload) -> tuple[Any, ...]:
+        """Ray's reference of what kernels have to give; none where nothing is known."""
+        with self._evaluating:
+            if workload.key not in self._expected and workload.key in self.cases:
+                forms = tuple(map(CaseForm.of, self.cases[workload.key]))
+                self._expected[workload.key] = self._ray.put(msgspec.msgpack.encode(forms))
+            return (self._expected[workload.key],) if workload.key in self._expected else ()
+
     def _join(self, actor: Any, patience: float) -> str:
         facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=RunnerFacts)
-        wanted, device = self.expect
+        wanted = self.expect[0]
         if facts.fingerprint != wanted:
             raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {wanted[:12]}, got "
                               f"{facts.fingerprint[:12]}; install there what is here, libraries too")
+        with self._lock:
+            if not self._device and self.fits(facts.device):
+                self._device = facts.device
+            device = self._device or "that the target's code runs on"
         if facts.device != device:
             raise OptionError(f"{facts.name} is refused: wanted a device {device!r}, got {facts.device!r}; give it to a job "
                               "of its own")
-        with self._lock:
-            self._seen[facts.name] = _Seen(Reference.of(facts.reference), self.clock())
+        if facts.reference:
+            with self._lock:
+                self._seen[facts.name] = _Seen(Reference.of(facts.reference), self.clock())
         return facts.name
 
     def _look(self, name: str, times: Sequence[float]) -> None:
         """Put a runner whose reference kernel takes longer or shorter than its own noise explains in quarantine."""
         with self._lock:
-            seen = self._seen.get(name)
-            drift = 0.0 if seen is None else seen.reference.drift(times)
-            if seen is not None and not drift:
+            if name not in self._seen:
+                self._seen[name] = _Seen(Reference.of(times), self.clock())
+            seen = self._seen[name]
+            drift = seen.reference.drift(times)
+            if not drift:
                 seen.since = self.clock()
-            if seen is None or not drift:
                 return
             del self._seen[name]
         reason = f"its reference kernel drifted by {drift:.1%}, its own noise is {seen.reference.noise:.1%}"

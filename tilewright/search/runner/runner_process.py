@@ -37,7 +37,7 @@ class ProcessRunner:
     def __init__(self, time_limit: float = 20.0, module: str = HOST_WORKER, arguments: Sequence[str] = (),
                  cases: Mapping[str, Sequence[Case]] | None = None) -> None:
         self.time_limit, self.module, self.arguments = time_limit, module, tuple(arguments)
-        self._cases = cases or {}
+        self._cases = {} if cases is None else cases  # which may be filled later
         self._process: LineProcess | None = None
         self._sent: set[str] = set()
 

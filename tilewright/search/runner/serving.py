@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
+import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -11,6 +13,9 @@ import msgspec
 
 from tilewright.passes.spaces.workload import Workload
 from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+
+WITH_PARENT = "--with-parent"  # the process ends with the thread that started it, also while a kernel hangs
+_PDEATHSIG, _KILL = 1, 9
 
 
 def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes, Run], RunnerReply],
@@ -38,7 +43,10 @@ def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes,
 
 
 def reply_channel() -> BinaryIO:
-    """Standard output for replies alone: whoever prints to it from now on writes to stderr instead."""
+    """Standard output for replies alone: whoever prints to it from now on writes to stderr instead. Asked to, the process ends
+    with its parent from now on."""
+    if WITH_PARENT in sys.argv:
+        ctypes.CDLL(None).prctl(_PDEATHSIG, _KILL)
     faulthandler.enable()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

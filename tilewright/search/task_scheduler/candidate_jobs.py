@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
 from tilewright.search.space.shapes import Dims
 
@@ -60,6 +62,14 @@ class JobEnd:
     places: tuple[At, ...] = ()
     measured: tuple[Measurement, ...] = ()
     seconds: float = 0.0
+
+
+@runtime_checkable
+class RunnerOfMany(Protocol):
+    """A Runner that takes all places of a kernel at once."""
+
+    def run_all(self, workload: Workload, kernel: MicroKernel, code: bytes, places: Sequence[At],
+                seconds: float | None = None) -> list[Measurement]: ...
 
 
 class Jobs(Protocol):
@@ -119,9 +129,13 @@ class ThreadedJobs:
             begin, found = time.monotonic(), list[Measurement]()
             kernel = job.built.kernel
             assert kernel is not None, "what is run was built"
-            for dims, threads in job.places:
-                left = None if end is None else max(0.0, end - time.monotonic())
-                found.append(self.runner.run(job.workload, kernel, job.built.code, dict(dims), threads, left))
+            left = None if end is None else max(0.0, end - begin)
+            if isinstance(self.runner, RunnerOfMany):
+                found = self.runner.run_all(job.workload, kernel, job.built.code, job.places, left)
+            else:
+                for dims, threads in job.places:
+                    left = None if end is None else max(0.0, end - time.monotonic())
+                    found.append(self.runner.run(job.workload, kernel, job.built.code, dict(dims), threads, left))
             self._ends.put(JobEnd(job.number, None, job.places, tuple(found), time.monotonic() - begin))
 
         self._running.submit(_told, work, job.number, self._ends)

@@ -9,8 +9,9 @@ from tilewright.search.database.farm_records import FarmRecord
 
 @dataclass(frozen=True)
 class FarmProgress:
-    """A farm at a moment. The rates are of the last seconds, a second."""
+    """A farm at a moment. The rates are of the last seconds, a second. target: that it measures for."""
 
     record: FarmRecord
     builds_per_second: float
     measurements_per_second: float
+    target: str = ""

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
+from tilewright.runtime.limits import GpuLimits
+
 _REACHED = 0.8
 
 
@@ -21,6 +24,13 @@ class Peak:
     def seconds(self, flops: float, bytes_: float) -> float:
         """Least time for so much arithmetic and traffic."""
         return max(flops / self.flops, bytes_ / self.bytes, 1e-12)
+
+
+def gpu_peak(limits: GpuLimits) -> Peak:
+    """Of a GPU, by published figures: its tensor cores on 16-bit elements, and its second cache."""
+    rates = GpuRates.of(limits)
+    cycles = rates.clock * limits.multiprocessors
+    return Peak(2 * rates.matrix * cycles, rates.l2 * cycles)
 
 
 def measure_peak(threads: int = 1, clock: Callable[[], float] = time.perf_counter, seconds: float = 0.15) -> Peak:

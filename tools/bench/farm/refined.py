@@ -120,12 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=4, help="that call")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between a thread's calls, on average")
     parser.add_argument("--shapes", type=int, default=12, help="distinct lengths of a mix")
+    parser.add_argument("--keep", type=Path, help="folder of the tuned models; those that are there are taken")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
     lengths = json.loads((ROOT / "tools" / "bench" / "ragged" / "lengths.json").read_text())["first"]
     for name in args.models.split(","):
-        model, dims = MODELS[name]()
-        fn = tw.tune(model, dims, seconds=args.tune, options={"threads": 1})
+        fn = tuned(name, args)
         for mix in args.mixes.split(","):
             drawn = chosen(lengths[mix], args.shapes)
             row = {"model": name, "mix": mix, **measured(fn, drawn, args)}
@@ -134,6 +134,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 with args.json.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(row) + "\n")
     return 0
+
+
+def tuned(name: str, args: argparse.Namespace) -> CompiledFunction:
+    """A model tuned for its uniform range, now or before."""
+    path = None if args.keep is None else args.keep / f"{name}.tw"
+    if path is not None and path.exists():
+        return tw.load(path)
+    model, dims = MODELS[name]()
+    fn = tw.tune(model, dims, seconds=args.tune, options={"threads": 1})
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fn.save(path)
+    return fn
 
 
 def chosen(lengths: Sequence[int], count: int) -> list[int]:

@@ -57,8 +57,10 @@ def main(argv: Sequence[str]) -> int:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     ratios: dict[str, list[float]] = {}
-    if given.part in ("overheads", "tuned"):
-        return (overheads if given.part == "overheads" else tuned).main(given)
+    if given.part == "overheads":
+        return overheads.main(given)
+    if given.part == "tuned":
+        return tuned.main(given)
     with torch.inference_mode():
         for case in PARTS[given.part](given):
             turns = rounds_of({n: c for n, c in case.calls.items() if n not in given.without.split(",")}, given.rounds)

@@ -59,7 +59,8 @@ def _microseconds(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[s
 def _kinds(rounds: int) -> None:
     """A relu over rows of 16: dense, and with the sequences in each form."""
     models = []
-    for dims in (["N", 16], ["B", "S", 16]):
+    shapes: tuple[list[int | str], ...] = (["N", 16], ["B", "S", 16])
+    for dims in shapes:
         g = ops.Graph()
         g.output(ops.relu(g.input("x", dims)))
         models.append(g)
@@ -67,9 +68,10 @@ def _kinds(rounds: int) -> None:
     fn = tw.compile(models[1], {"B": tw.Dim(0, 64), "S": tw.Ragged(0, 64, over="B")})
     jagged = tw.Jagged(np.ones((sum(_BATCH), 16), np.float32), lengths=_BATCH)
     apart = list(jagged)
-    calls = {"dense": partial(dense, jagged.values), "packed rows": partial(fn, jagged.values, jagged.offsets),
-             "tw.Jagged": partial(fn, jagged), "a list": partial(fn, apart),
-             "(NumPy: join and split a list)": lambda: np.split(np.concatenate(apart), jagged.offsets[1:-1])}
+    calls: dict[str, Callable[[], Any]] = {
+        "dense": partial(dense, jagged.values), "packed rows": partial(fn, jagged.values, jagged.offsets),
+        "tw.Jagged": partial(fn, jagged), "a list": partial(fn, apart),
+        "(NumPy: join and split a list)": lambda: np.split(np.concatenate(apart), jagged.offsets[1:-1])}
     for name, taken in _microseconds(calls, rounds).items():
         print(f"{len(_BATCH)} sequences, {name}: {taken:.2f} us a call", flush=True)
 

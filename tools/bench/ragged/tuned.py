@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def main(given: argparse.Namespace) -> int:
         outer = tw.Dim(1, 128, samples=[given.batch])
         dims = {"B": outer, "S": tw.Ragged(1, LONGEST, over="B", samples=lengths[:_SEEN])}
         options = {"threads": given.threads}
-        more = {"args": (example,), "dynamic_shapes": ({0: "B", 1: "S"},)}
+        more: dict[str, Any] = {"args": (example,), "dynamic_shapes": ({0: "B", 1: "S"},)}
         untuned = tw.compile(layer, dims, options=options, **more)
         tuned = tw.tune(layer, dims, options=options, seconds=given.seconds, **more)
         with torch.inference_mode():

@@ -18,7 +18,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     word_of,
 )
 from tilewright.passes.spaces.host.host_matmul_reading import Reading, rows_of_fetching
-from tilewright.passes.spaces.padding import padded_windows, padding_share, row_depth, tap_depth
+from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
@@ -285,8 +285,7 @@ class _Defaults:
 
     def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
-        the panel's bytes where it is made of words, which takes longer; at most 512. Windows that overlap read little more than
-        one does: each row counts as what it reads for the first time, so that panels pass less often.
+        the panel's bytes where it is made of words, which takes longer; at most 512.
 
         Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows
         of a piece stay in cache for; more rows where the columns come from memory again for each unit.
@@ -299,11 +298,7 @@ class _Defaults:
             far = whole >= limits.l3 and limits.cores <= self.at.few_cores
             rows = limits.l2 // (kc * size) // (1 if far else 2)
             return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
-        near = limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3
-        own = row_depth(self.workload).constant or depth
-        if own < depth:
-            near = max(limits.l2 // 4, min(near, limits.l2 // 8 * 7 - depth * columns * size))
-        rows = near // (own * size)
+        rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
         if self.side > 1 and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from search_surfaces import dense
 
-from tilewright.search.runner.host_runner import operands
+from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.limits import HostLimits
+from tilewright.search.runner.constant_copies import WARM, Found, Weights
+from tilewright.search.runner.host_runner import HostRunner, operands
 
 
 def test_operands_lie_on_cache_lines_at_different_places_of_a_page() -> None:
@@ -13,3 +18,27 @@ def test_operands_lie_on_cache_lines_at_different_places_of_a_page() -> None:
         assert all(p % 64 == 0 for p in places) and len(set(places)) == len(arrays)
         assert [a.shape for a in arrays] == [(rows, 40), (40, 96), (rows, 96)]
         assert np.array_equal(arrays[0], operands(dense(96, 40), {"d0": rows}, np.random.default_rng(0))[0])
+
+
+def test_weights_are_found_where_a_model_leaves_them() -> None:
+    limits = HostLimits(l2=1 << 19, l3=1 << 24)
+    assert Weights.of(1 << 18, limits) is WARM and WARM.copies(1 << 20) == 1
+    shared, far = Weights.of(6 << 20, limits), Weights.of(1 << 28, limits)
+    assert shared == Weights(Found.SHARED, 6 << 20) and far == Weights(Found.MEMORY, 2 << 24)
+    assert far.copies(3 << 20) == 11 and far.copies(1 << 26) == 1 and far.copies(0) == 1
+    assert [Weights.parse(w.argument()) for w in (WARM, shared, far)] == [WARM, shared, far]
+
+
+def test_launchers_of_a_workload_take_turns_with_its_copies() -> None:
+    plain = dense(96, 40)
+    weights = replace(plain.inputs[1], constant=True)
+    workload = replace(plain, inputs=(plain.inputs[0], weights))
+    runner = HostRunner(HostDevice(), weights=Weights(Found.MEMORY, 4 * 40 * 96 * 4))
+    arrays = operands(workload, {"d0": 3}, np.random.default_rng(0))
+    sets, turn = runner._with_copies(workload, arrays)
+    others, same = runner._with_copies(workload, operands(workload, {"d0": 9}, np.random.default_rng(0)))
+    assert len(sets) == 4 and turn is same and [next(turn) for _ in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert len({s[1].ctypes.data for s in sets}) == 4 and all(s[0] is arrays[0] for s in sets)
+    assert all(a[1] is b[1] for a, b in zip(sets, others, strict=True))
+    assert all(np.array_equal(s[1], arrays[1]) and s[1].strides == arrays[1].strides for s in sets)
+    assert runner._with_copies(plain, arrays)[0] == [arrays]

@@ -94,3 +94,10 @@ def test_no_shape_is_slower_than_untuned_whatever_the_budget(trials: int, thread
 def seconds(configs: tuple[TileConfig, ...], root: Node, dims: Mapping[str, int], threads: int) -> float:
     leaf = select(root, dims)
     return matmul_seconds(configs[leaf.kernel], dims, leaf.threads or threads)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.97, 1.01, 1.1])
+def test_nothing_is_dispatched_that_is_expected_to_be_slower_than_untuned(share: float) -> None:
+    for at in (range(1, 97), range(32, 97), range(1, 12)):
+        _, found, _ = chosen(share, at)
+        assert (found.seconds <= found.untuned * (1 + 1e-9)).all()

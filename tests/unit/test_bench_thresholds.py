@@ -21,12 +21,12 @@ from tilewright.runtime.errors import BuildError, OptionError
 from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split
 from tilewright.runtime.target import Target
+from tilewright.search.calibration.choices import Choice, choices, differing, thresholds_of, values_of
 from tilewright.search.space.shapes import Dims
 from tools.bench.__main__ import COMMANDS
 from tools.bench.__main__ import main as bench
 from tools.bench.gpu.cases import cases
 from tools.bench.thresholds import command
-from tools.bench.thresholds.choices import Choice, choices, differing, thresholds_of, values_of
 from tools.bench.thresholds.rederive import Rederived, rederive
 
 

@@ -1,12 +1,18 @@
-"""The shapes of a certificate: what is told of a shape the search did not look at."""
+"""Certificates: what is told of shapes that the search did not look at, and how sure it is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
+import pytest
 
 from tilewright.runtime.program.certificate import Expected
-from tilewright.search.search_strategy.certify import certify
+from tilewright.runtime.program.dispatch import Leaf
+from tilewright.search.search_strategy.certify import Entry, certify, intervals, measure_entry
+from tilewright.search.search_strategy.evidence import Seen
+from tilewright.search.search_strategy.neighbours import neighbour_regrets
 
 
 def test_the_nearest_shape_answers_for_one_that_was_not_looked_at() -> None:
@@ -16,3 +22,50 @@ def test_the_nearest_shape_answers_for_one_that_was_not_looked_at() -> None:
     near = [found.near({"d0": n, "d1": 2 * n}) for n in (1, 2, 5, 30, 90, 5000)]
     assert [e.dims[0] for e in near if e] == [1, 1, 10, 10, 100, 100]
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+def entries(regrets: Sequence[float], noise: float, rng: np.random.Generator, turns: int = 3) -> list[Entry]:
+    """Held-out shapes whose best rival of three is faster by each regret, measured with noise."""
+    found = []
+    for number, regret in enumerate(regrets):
+        true = [1.0, 1.0 / (1 + regret), 1.02, 1.0]
+        drawn = iter(float(t * np.exp(noise * rng.standard_normal())) for _ in range(turns) for t in true)
+        leaves = [Leaf(n) for n in range(4)]
+        entry = measure_entry((("d0", number),), leaves[0], leaves[1:], lambda leaf, shape, d=drawn: next(d), turns)  # type: ignore[misc]
+        assert entry is not None
+        found.append(entry)
+    return found
+
+
+def test_intervals_hold_the_true_regret_in_nine_cases_of_ten() -> None:
+    rng = np.random.default_rng(3)
+    for noise in (0.003, 0.02):
+        held = {"mean": 0, "worst": 0}
+        widths = []
+        for _ in range(200):
+            regrets = rng.choice([0.0, 0.0, 0.0, 0.03, 0.08], 12)
+            made = entries(regrets, noise, rng)
+            mean, worst = intervals(made)
+            held["mean"] += mean[0] <= regrets.mean() <= mean[1]
+            held["worst"] += worst[0] <= regrets.max() <= worst[1]
+            widths.append(mean[1] - mean[0])
+        assert min(held.values()) >= 180, held
+        assert np.mean(widths) < 0.01 + 2 * noise
+
+
+def test_a_certificate_states_its_intervals() -> None:
+    made = entries([0.0, 0.05], 0.0, np.random.default_rng(0))
+    found = certify(made, np.zeros(3), np.ones(3), 3)
+    assert found.measured_worst == pytest.approx(0.05) and found.worst_within[0] < 0.05 < found.worst_within[1]
+    assert "worst 5.0% (" in str(found) and "2 shapes held out" in str(found)
+    assert intervals([]) == ((0.0, 0.0), (0.0, 0.0))
+
+
+def test_regrets_come_from_the_nearest_shape_where_others_were_measured_too() -> None:
+    apart = np.abs(np.subtract.outer(np.arange(6.0), np.arange(6.0)))
+    measured = {(0, 0, 1): Seen(2, 1.0), (1, 0, 1): Seen(2, 1.0), (0, 4, 1): Seen(2, 1.2), (1, 4, 1): Seen(2, 1.0),
+                (1, 5, 1): Seen(2, 0.5), (1, 9, 1): Seen(1, 0.1), (0, 9, 1): Seen(1, 9.0)}  # fmt: skip
+    found = neighbour_regrets(measured, apart, [(0, 1)] * 6)
+    assert found == pytest.approx([0, 0, 0, 0.2, 0.2, 0.2])
+    assert np.isinf(neighbour_regrets(measured, apart, [(7, 1)] * 6)).all()
+    assert neighbour_regrets(measured, apart, [(1, 1)] * 6) == pytest.approx(np.zeros(6))

@@ -67,12 +67,13 @@ def owner(value: ir.Value) -> ir.Operation | None:
 def walk(op: ir.Operation) -> list[ir.Operation]:
     """All operations below `op` (not itself), in program order; a list, so that the caller may erase and insert."""
     found: list[ir.Operation] = []
-    for region in op.operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                found.append(inner.operation)
-                found.extend(walk(inner.operation))
-    return found
+
+    def take(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner.operation)
+        return ir.WalkResult.ADVANCE
+
+    op.operation.walk(take, ir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 def operations(block: ir.Block) -> list[ir.Operation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +29,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.target import Target, TargetKind
 
+_NARROW = re.compile("f16|f8E")  # types of floats of less than 32 bits
 _EARLY = 90  # the first version whose launches may begin before those in front of them end
 
 
@@ -40,12 +42,12 @@ class BuiltKernel:
     llvm_ir: str
 
 
-def kernel_passes(config: str, symbol: str, workload_key: str, target: Target) -> list[Pass]:
-    """The kernel pipeline of a target, into the LLVM dialect."""
+def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, narrow: bool = True) -> list[Pass]:
+    """The kernel pipeline of a target, into the LLVM dialect. narrow: are there floats of less than 32 bits?"""
     gpu = target.kind is not TargetKind.HOST
     masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
     expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, exp2=gpu)
-    own = [expand, PromoteBf16(keep_conversion=gpu), *([] if masks else [SplitMaskedStores()])]
+    own = [expand, *([PromoteBf16(keep_conversion=gpu)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
     early = gpu and GpuLimits.of(target.arch).version >= _EARLY
     return [Tile(config), EmitMicroKernel(symbol, workload_key, early), *own, *lowering_passes(gpu)]
 
@@ -68,12 +70,13 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
         try:
             dump = knobs.DUMP.get()
             instruments = standard(dump=dump / symbol if dump else None)
-            PassPipeline(kernel_passes(config, symbol, workload_key, target), instruments).run(module)
+            narrow = _NARROW.search(workload_ir) is not None
+            PassPipeline(kernel_passes(config, symbol, workload_key, target, narrow), instruments).run(module)
         except PassError as error:
             raise BuildError(f"{symbol}: {error}", error.log) from error
         kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)
         del module.operation.attributes[KERNEL]
-        text = translate(module)
+        text = translate(module, checked=True)
     code = to_ptx(text, target.arch).encode() if gpu else compile_object(text, target)
     digest = hashlib.sha256(code).hexdigest()
     return BuiltKernel(msgspec.structs.replace(kernel, object=digest), code, to_llvm22(text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from tilewright.compiler.builder.calibration_file import calibrated_limits
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.runtime.cuda.cuda_device import arch_of, limits_of
 from tilewright.runtime.cuda.driver import unavailable
@@ -26,13 +27,14 @@ def lowest_target() -> Target:
 
 def limits(target: Target, threads: int | None = None) -> HostLimits | GpuLimits:
     """What tile rules need to know: of a GPU its architecture, and its own limits where one like it is here; of a CPU the
-    vector width, and its caches and cores when native. threads: most of a call; None: as many as cores."""
+    vector width, and its caches, cores and calibrated thresholds when native. threads: most of a call; None: as many as cores."""
     if target.kind is TargetKind.CUDA and not unavailable() and arch_of(0) == target.arch:
         return limits_of(0)
     if target.kind is not TargetKind.HOST:
         return GpuLimits.of(target.arch)
     host = host_target(target)
     found = host_limits(host.required(), host.arch, host.native)
+    found = calibrated_limits(host.cpu, found) if host.native else found
     return replace(found, threads=found.cores) if threads is None else replace(found, threads=min(found.cores, threads))
 
 

@@ -1,6 +1,6 @@
 """The command line.
 
-`tilewright compile|tune|compress|build-kernels|measure|refine|run|explain|export|verify|sign|report|opt|logs|targets`.
+`tilewright compile|tune|compress|build-kernels|measure|refine|run|explain|export|verify|sign|report|opt|logs|calibrate|targets`.
 
 Exit codes: 0 done, 1 an error or a failed check, 2 wrong usage, 130 interrupted.
 """
@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from tilewright.compiler.cli.build_kernels import build_kernels_command
+from tilewright.compiler.cli.calibrate import calibrate_command
 from tilewright.compiler.cli.compile import compile_command
 from tilewright.compiler.cli.compile_arguments import CompileArguments, TuneArguments
 from tilewright.compiler.cli.compress import compress_command
@@ -68,6 +69,7 @@ def application() -> typer.Typer:
     app.command("report")(report_command)
     app.command("opt")(opt_command)
     app.add_typer(logs_application(), name="logs")
+    app.command("calibrate")(calibrate_command)
     app.command("targets")(targets_command)
     return app
 

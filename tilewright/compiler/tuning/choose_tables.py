@@ -9,7 +9,7 @@ from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, n
 from tilewright.compiler.tuning.farm_session import FarmSession
 from tilewright.compiler.tuning.gpu_tuning import expectations, gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
-from tilewright.compiler.tuning.operator_tuning import known_to_log, tables_from_log, tune_tables
+from tilewright.compiler.tuning.operator_tuning import known_to_log, tables_from_log, tune_tables, weights_of
 from tilewright.search.database.stored_log import open_log
 from tilewright.search.libraries import load_libraries
 from tilewright.search.protocols import Builder
@@ -42,7 +42,7 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
             chosen = tune_model(model, tables, builder, farm.runner, log, farm)
             tables_from_log(model, tables, builder, log, known - chosen)
             return tables
-        native = stack.enter_context(ProcessRunner())
+        native = stack.enter_context(ProcessRunner(arguments=(weights_of(model).argument(),)))
         if not compilation.on_gpu:
             native.start()  # while kernels are built
         load_libraries()

@@ -9,7 +9,7 @@ from tilewright.compiler.compilation.options import CompileOptions, Deterministi
 from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
-from tilewright.passes.spaces.threads import one_thread_when_small
+from tilewright.passes.spaces.threads import one_thread_when_small, small_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import GpuLimits, HostLimits
@@ -68,7 +68,8 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
             failed = [r for r in built if r.kernel is None]
             if not failed:
                 kernels = [r.kernel for r in built if r.kernel is not None]
-                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else one_thread_when_small(root, w)
+                alone = small_of(limits)
+                tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else one_thread_when_small(root, w, alone)
                 done[w.key] = _table(w, built, tree, made)
             elif len(families) > 1:
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"

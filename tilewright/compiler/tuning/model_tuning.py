@@ -9,7 +9,7 @@ from tilewright.compiler.compilation.options import default_policy
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.farm_session import FarmSession
-from tilewright.compiler.tuning.operator_tuning import environment, prior_of, task_of, tune_options, weight_of
+from tilewright.compiler.tuning.operator_tuning import cache_state, environment, prior_of, task_of, tune_options, weight_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import thread_count
 from tilewright.runtime.limits import GpuLimits
@@ -37,8 +37,9 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     """
     wanted = model.compilation.options
     at_once = 1 if farm is None else farm.runner.size
+    cache = cache_state(model) if farm is None else None
     at = environment(model.compilation.target) if farm is None else farm.environment
-    context = MeasureContext(builder, runner, at, log, at_once=at_once)
+    context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache)
     policy = policies()[wanted.policy or default_policy(farm is not None)]
     found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]

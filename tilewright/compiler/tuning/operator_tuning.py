@@ -25,6 +25,7 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.prior.shipped import prior_in, shipped
 from tilewright.search.prior.transfer import prior_from_log
 from tilewright.search.protocols import Builder, Runner
+from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.runner.gpu_environment import device_name, limits_of_name, logged_device, measured_limits
 from tilewright.search.runner.measurer import Environment, MeasureContext
 from tilewright.search.runner.replay import ReplayRunner
@@ -56,7 +57,7 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
     yet small ones have as many kernels to try. Where the time does not do for all, the small ones keep what runs untuned.
     """
     compilation, wanted = model.compilation, model.compilation.options
-    context = MeasureContext(builder, runner, environment(compilation.target), log)
+    context = MeasureContext(builder, runner, environment(compilation.target), log, cache=cache_state(model))
     options, clock = tune_options(wanted, compilation.target), context.environment.clock
     started, budgeted = clock(), compilation.seconds_left
     here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
@@ -88,6 +89,19 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
     return chosen
 
 
+def weights_of(model: OutlinedModel) -> Weights:
+    """Where a layer of the model finds its weights on the host; warm on other targets, whose runners see to it themselves."""
+    limits = model.compilation.limits
+    if not isinstance(limits, HostLimits):
+        return WARM
+    return Weights.of(sum(model.bound[b.argument].nbytes for b in model.plan.bound), limits)
+
+
+def cache_state(model: OutlinedModel) -> str | None:
+    """The state of operands whose records count for the model on the host; None on a GPU, whose runners have one state."""
+    return weights_of(model).name if isinstance(model.compilation.limits, HostLimits) else None
+
+
 def known_to_log(model: OutlinedModel, log: TuningLog) -> set[str]:
     """Keys of the operators of which a log has times, of this machine or of a GPU of the target's kind."""
     here = logged_environment(model, log)
@@ -106,7 +120,10 @@ def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log:
     limits = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
     for workload in model.workloads:
         if workload.key in known:
-            found = best_known(task_of(workload, model, tables, limits), builder, log, here, options)
+            state = cache_state(model)
+            measured = any(r.cache == state for r in log.of(workload.key, here.device) if r.seconds)
+            context = MeasureContext(builder, ReplayRunner(()), here, log, cache=state if measured else None)
+            found = best_known(task_of(workload, model, tables, limits), context, options)
             tuned_table(workload, found, builder, tables)
 
 
@@ -129,9 +146,9 @@ def prior_of(task: Task, log: TuningLog, device: str, wanted: bool | Path | str)
     return own or shipped(task.families[0]) or prior_from_log(log, task.families, device)
 
 
-def best_known(task: Task, builder: Builder, log: TuningLog, here: Environment, options: TuneOptions) -> Tuned:
-    """The dispatch that the records of a log support."""
-    tuner = Tuner(task, MeasureContext(builder, ReplayRunner(()), here, log), Budget(trials=0), options)
+def best_known(task: Task, context: MeasureContext, options: TuneOptions) -> Tuned:
+    """The dispatch that the records of the context's log support."""
+    tuner = Tuner(task, context, Budget(trials=0), options)
     tuner.ledger.learn()
     return tuner.best()
 

@@ -40,6 +40,7 @@ _TWO: dict[str, Callable[[Real, Real], Real]] = {"math.atan2": trigonometry.atan
 _POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
 _F64 = frozenset(f"math.{name}" for name in (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh"))
+_DIVIDE = "arith.divf"
 SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
@@ -67,7 +68,8 @@ class ExpandMath(Pass):
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
-            known = op.name.startswith(("math.", "arith.m")) or op.name == "arith.remf" or SHARE in op.attributes
+            name = op.name
+            known = name.startswith(("math.", "arith.m")) or name == "arith.remf" or (name == _DIVIDE and SHARE in op.attributes)
             if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)

@@ -9,7 +9,8 @@ from typing import ClassVar
 from tilewright.passes.base import Mlir, Pass
 from tilewright.passes.mlir import ir, walk
 
-_EXPANDED = Mlir("math-expand-ops{ops=clampf,fpowi,rsqrt}")  # neither an instruction nor a function of libm
+_NEITHER = ("math.clampf", "math.fpowi", "math.rsqrt")  # neither an instruction nor a function of libm
+_EXPANDED = Mlir("math-expand-ops{ops=clampf,fpowi,rsqrt}")
 _INSTRUCTIONS = {
     "math.absf": "fabs",
     "math.ceil": "ceil",
@@ -48,8 +49,11 @@ class MathToInstructions(Pass):
     name: ClassVar[str] = "math-to-instructions"
 
     def run(self, module: ir.Module) -> None:
-        _EXPANDED.run(module)
-        for op in walk(module.operation):
+        found = walk(module.operation)
+        if any(op.name in _NEITHER for op in found):
+            _EXPANDED.run(module)
+            found = walk(module.operation)
+        for op in found:
             if op.name not in _INSTRUCTIONS:
                 continue
             attributes = _fast_math(op)

@@ -24,6 +24,8 @@ class SplitMaskedStores(Pass):
     name: ClassVar[str] = "split-masked-stores"
 
     def run(self, module: ir.Module) -> None:
+        if all(op.name != _STORE for op in walk(module.operation)):
+            return
         Mlir("canonicalize").run(module)
         for op in walk(module.operation):
             if op.name != _STORE:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tilewright.passes.spaces.family_registry import heuristics_of, space_of
 from tilewright.passes.spaces.segments import for_sequences
+from tilewright.passes.spaces.threshold import calibrated
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits, Limits
@@ -20,7 +21,10 @@ _LARGE = 1 << 20  # extents of the shape whose kernel serves all
 
 def default_of(family: str, workload: Workload, limits: Limits, ordered: bool = False) -> tuple[tuple[TileConfig, ...], Node]:
     """What a family runs untuned. ordered: the kernel of large shapes for all; on a GPU with one behind it that has no guards."""
-    configs, root = heuristics_of(family).default(workload, limits)
+    module = heuristics_of(family)
+    is_calibrated = isinstance(limits, HostLimits) and limits.calibrated and hasattr(module, "Thresholds")
+    own = [calibrated(module.Thresholds(), family, limits)] if is_calibrated else []
+    configs, root = module.default(workload, limits, *own)
     if workload.segments:
         alone = [_fitting(for_sequences(c), workload, limits) for c in configs]
         configs = tuple(dict.fromkeys(alone))

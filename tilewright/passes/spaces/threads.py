@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.threads_heuristics import Thresholds
+from tilewright.passes.spaces.threshold import calibrated
 from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.limits import Limits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split
 from tilewright.runtime.shape import Expr
 
+FAMILY = "threads"  # as calibrated thresholds name these
 _VECTOR = 16  # columns that a part of them takes as long as
 _USUAL = Thresholds()
 SMALL = _USUAL.small
+
+
+def small_of(limits: Limits) -> int:
+    """The work up to which one thread runs a kernel on a machine."""
+    return calibrated(_USUAL, FAMILY, limits).small
 
 
 def one_thread_when_small(root: Node, workload: Workload, small: int = SMALL) -> Node:

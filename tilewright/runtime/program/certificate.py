@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+Interval = tuple[float, float]
+
 
 class Expected(msgspec.Struct, frozen=True, array_like=True):
     """What a search knew of the dispatched kernel at one shape. Seconds of a launch; 0 where nothing is known.
@@ -26,9 +28,11 @@ class Certificate(msgspec.Struct, frozen=True):
     """Of one workload on one device. Regret: time of the dispatched kernel over the time of the best one known, less 1.
 
     measured_mean, measured_worst: at `held_out` shapes that the search never saw, each against the `rivals` kernels that are
-    predicted best there, all timed in turns. predicted_mean, predicted_worst: at the `points` shapes of the
-    range that the search looked at. confidence: that at least `share` of the shapes drawn as the held-out ones were have a
-    regret of at most measured_worst. when: seconds since 1970. expected: at the points.
+    predicted best there, all timed in turns; mean_within, worst_within: where these two lie, as far as the noise of those turns
+    leaves open (two deviations). predicted_mean, predicted_worst: at the `points` shapes of the range that the search looked at,
+    from what was measured of the dispatched kernel and of others at the nearest shape where both were. confidence: that at least
+    `share` of the shapes drawn as the held-out ones were have a regret of at most measured_worst. when: seconds since 1970.
+    expected: at the points.
     """
 
     workload: str
@@ -48,6 +52,8 @@ class Certificate(msgspec.Struct, frozen=True):
     configurations: int = 0
     when: float = 0.0
     expected: tuple[Expected, ...] = ()
+    mean_within: Interval = (0.0, 0.0)
+    worst_within: Interval = (0.0, 0.0)
 
     def near(self, dims: Mapping[str, int]) -> Expected | None:
         """What is expected at the point nearest to these dims, which are in the workload's order; None without points."""
@@ -59,7 +65,9 @@ class Certificate(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.held_out:
             return f"predicted regret: mean {self.predicted_mean:.1%}, worst {self.predicted_worst:.1%} over {self.points} shapes"
-        measured = f"mean {self.measured_mean:.1%}, worst {self.measured_worst:.1%} at {len(self.held_out)} shapes held out"
+        mean, worst = (f" ({low:.1%} to {high:.1%})" if high else "" for low, high in (self.mean_within, self.worst_within))
+        measured = (f"mean {self.measured_mean:.1%}{mean}, worst {self.measured_worst:.1%}{worst} at {len(self.held_out)} shapes "
+                    "held out")
         predicted = f"mean {self.predicted_mean:.1%}, worst {self.predicted_worst:.1%} over {self.points} shapes"
         return (f"measured regret: {measured}; predicted: {predicted}; at least {self.share:.0%} of all shapes are within the "
                 f"measured worst with confidence {self.confidence:.0%}")

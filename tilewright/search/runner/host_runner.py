@@ -6,8 +6,9 @@ import ctypes
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.runtime.program.arena_plan import workspace_stride
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.search.protocols import Measurement
+from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.space.dense import clear_zeros, dense_symbols, memory_order
 
 _PAGE = 4096
@@ -44,15 +46,18 @@ class _First(NamedTuple):
 
 
 class HostRunner:
-    """A Runner in this process. Operands are dense and warm in cache: the state that a layer finds its inputs in.
+    """A Runner in this process. Operands are dense. Inputs are warm in cache, the state that a layer finds them in; constants are
+    found where a model leaves them that reads so many bytes between two calls of the layer (constant_copies.py).
 
     The first launch of a shape is timed by itself, those after it in turns with it: three figures about the median, at the speed
     that the machine had then, since neighbours on its cores change that more than kernels differ. Operands of the shapes used
     last are kept, up to `keep` bytes.
     """
 
-    def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20) -> None:
-        self.device, self.timing, self.seed, self.keep = device, timing or Timing(), seed, keep
+    def __init__(self, device: HostDevice, timing: Timing | None = None, seed: int = 0, keep: int = 256 << 20,
+                 weights: Weights = WARM) -> None:
+        self.device, self.timing, self.seed, self.keep, self.weights = device, timing or Timing(), seed, keep, weights
+        self._copies: tuple[str, list[Sequence[np.ndarray]], Iterator[int]] | None = None
         self._operands: dict[_Place, list[np.ndarray]] = {}
         self._first: dict[_Place, _First] = {}
         self._loaded: dict[bytes, LoadedCode] = {}
@@ -69,13 +74,14 @@ class HostRunner:
         if first is None:
             times = sorted(time_call(call, timing))
             self._first[place] = _First(kernel, code, threads, statistics.median(times))
-            return Measurement(tuple(times))
+            return Measurement(tuple(times), cache=self.weights.name)
         other = self.launcher(workload, first.kernel, first.code, dims, first.threads)
         tries, begin = [time_beside(call, other, timing)], time.perf_counter()
         while len(tries) < _TRIES and dispersion(tries[-1]) > _STEADY and time.perf_counter() - begin < _PATIENCE:
             tries.append(time_beside(call, other, timing))
         steadiest = min(tries, key=dispersion)
-        return Measurement(tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5]))
+        found = tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5])
+        return Measurement(found, cache=self.weights.name)
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:
@@ -85,20 +91,44 @@ class HostRunner:
             self._loaded[digest] = self.device.load([code])
         table = self.device.table([self._loaded[digest].address(kernel.symbol)])
         arrays = self._arrays(workload, dims)
-        slots = (ctypes.c_uint64 * max(1, len(kernel.params)))(*launch_slots(kernel, arrays, dims))
+        sets, turn = self._with_copies(workload, arrays)
+        slots = [(ctypes.c_uint64 * max(1, len(kernel.params)))(*launch_slots(kernel, a, dims)) for a in sets]
         size = workspace_stride(Expr.parse(kernel.workspace)).evaluate(dims)
         room = np.zeros(size * threads + 64, np.uint8)
         start = (room.ctypes.data + 63) // 64 * 64
         launch = _LAUNCH(table[LAUNCH])
-        arguments = (ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(slots), len(kernel.params), threads,
-                     start, size)
-        held = (table, arrays, slots, room)  # what the addresses point to
+        arguments = [(ctypes.addressof(table), 0, *kernel.units(dims), ctypes.addressof(s), len(kernel.params), threads,
+                      start, size) for s in slots]
+        held = (table, sets, slots, room)  # what the addresses point to
 
         def call() -> None:
-            launch(*arguments)
+            launch(*arguments[0])
 
-        call.__dict__["held"] = held
-        return call
+        def rotate() -> None:
+            launch(*arguments[next(turn)])
+
+        chosen = call if len(sets) == 1 else rotate
+        chosen.__dict__["held"] = held
+        return chosen
+
+    def _with_copies(self, workload: Workload, arrays: list[np.ndarray]) -> tuple[list[list[np.ndarray]], Iterator[int]]:
+        """The operands with each copy of the constants, and whose turn it is, which all launchers of a workload share: a kernel
+        would else find what the one that it is timed beside has just read."""
+        place = [i for i, o in enumerate(workload.inputs) if o.constant]
+        fixed = all(d.constant is not None for i in place for d in workload.inputs[i].dims)
+        count = self.weights.copies(sum(arrays[i].nbytes for i in place)) if fixed else 1
+        if count == 1:
+            return [arrays], iter(())
+        if self._copies is None or self._copies[0] != workload.key:
+            made = [[_placed_like(arrays[i], i + n) for i in place] for n in range(count)]
+            self._copies = workload.key, list(made), cycle(range(count))
+        sets = []
+        for copy in self._copies[1]:
+            own = list(arrays)
+            for i, array in zip(place, copy, strict=True):
+                own[i] = array
+            sets.append(own)
+        return sets, self._copies[2]
 
     def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
         key = (workload.key, tuple(dims.items()))
@@ -134,6 +164,13 @@ def _placed(values: np.ndarray, number: int) -> np.ndarray:
     placed = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     placed[...] = values
     return placed
+
+
+def _placed_like(array: np.ndarray, number: int) -> np.ndarray:
+    """A copy with the same strides, on memory of its own."""
+    order = sorted(range(array.ndim), key=lambda a: -array.strides[a])
+    dense = _placed(array.transpose(order), number)
+    return dense.transpose([order.index(a) for a in range(array.ndim)])
 
 
 def launch_slots(kernel: MicroKernel, arrays: list[np.ndarray], dims: Mapping[str, int]) -> list[int]:

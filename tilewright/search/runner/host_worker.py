@@ -11,6 +11,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
+from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.runner_requests import Run, RunnerReply
 from tilewright.search.runner.serving import reply_channel, serve
@@ -18,7 +19,8 @@ from tilewright.search.runner.serving import reply_channel, serve
 
 def main() -> None:
     replies = reply_channel()
-    runner = HostRunner(HostDevice(), Timing())
+    weights = next((Weights.parse(a) for a in sys.argv[1:] if a.startswith("--weights=")), WARM)
+    runner = HostRunner(HostDevice(), Timing(), weights=weights)
 
     def run(workload: Workload, code: bytes, request: Run) -> RunnerReply:
         try:

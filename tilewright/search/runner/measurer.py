@@ -34,7 +34,8 @@ class MeasureContext:
     """How kernels are built and measured, where, and the log that takes every outcome.
 
     costs: part of a search -> the seconds it takes, which the searches of one model share. at_once: measurements that the runner
-    takes at the same time, from as many threads.
+    takes at the same time, from as many threads. cache: the state of operands that the runner measures in, of which records count
+    (TuningRecord.cache); None: of any.
     """
 
     builder: Builder
@@ -43,6 +44,7 @@ class MeasureContext:
     log: TuningLog = field(default_factory=TuningLog)
     costs: dict[str, float] = field(default_factory=dict)
     at_once: int = 1
+    cache: str | None = None
 
 
 class Measurer:
@@ -62,7 +64,8 @@ class Measurer:
         self.built: dict[str, BuildResult] = {}
         self.refused: dict[str, str] = {}
         self._same_code: dict[str, str] = {}
-        self._all = list(log.of(workload.key, context.environment.device))
+        known = log.of(workload.key, context.environment.device)
+        self._all = [r for r in known if context.cache in (None, r.cache) or not r.seconds]
         self._known = dict(latest(self._all))
         self._turns = Counter((r.config, r.shape, r.threads) for r in self._all if r.seconds)
         self.refused.update({r.config: r.error for r in self._known.values() if r.error and not r.dims})

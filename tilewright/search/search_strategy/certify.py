@@ -7,24 +7,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.runtime.program.certificate import Certificate
+from tilewright.runtime.program.certificate import Certificate, Interval
 from tilewright.runtime.program.dispatch import Leaf
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Dims
 
 _SHARE = 0.9
+_DEVIATIONS = 2.0  # of an interval to each side
+_MEDIAN = 1.25  # deviations of a median over those of a mean
+_PLACES = 0.004  # deviation of a ratio besides what rounds show: where code and operands lie in another process
+# Expected maximum of so many equal kernels' noise and zero, in deviations (order statistics of the normal distribution).
+_LUCK = (0.0, 0.40, 0.85, 1.03, 1.16, 1.27)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The dispatched variant and its rivals at one held-out shape, timed in turns: seconds, the dispatched one first."""
+    """The dispatched variant and its rivals at one held-out shape, timed in turns: seconds, the dispatched one first.
+
+    deviation: of the logarithm of a rival's ratio in one round; 0 where there was none to tell by. turns: rounds.
+    """
 
     shape: Dims
     seconds: tuple[float, ...]
+    deviation: float = 0.0
+    turns: int = 1
 
     @property
     def regret(self) -> float:
         return self.seconds[0] / min(self.seconds) - 1
+
+    @property
+    def luck(self) -> float:
+        """By how much the regret is expected to be too large, in its deviations: the luckiest of the rivals counts."""
+        return _LUCK[min(len(self.seconds), len(_LUCK)) - 1]
 
 
 def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure: Callable[[Leaf, Dims], float],
@@ -36,8 +51,11 @@ def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure
     rounds = np.array([[measure(leaf, shape) for leaf in timed] for _ in range(turns)])
     if not np.all(np.isfinite(rounds[:, 0])):
         return None
-    seconds = rounds[:, 0].min() * np.median(rounds / rounds[:, :1], axis=0)
-    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)))
+    ratios = rounds / rounds[:, :1]
+    seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
+    logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
+    deviation = float(np.sqrt(logs.var(axis=0, ddof=1).mean())) if logs.size and turns > 1 else 0.0
+    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns)
 
 
 def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: int) -> Certificate:
@@ -46,6 +64,7 @@ def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: 
     With n shapes drawn alike, the chance that all lie within the worst while fewer than a share q of the range do is q^n.
     """
     measured = np.array([e.regret for e in entries])
+    mean, worst = intervals(entries)
     return Certificate(
         workload="",
         device="",
@@ -59,4 +78,24 @@ def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: 
         rivals=rivals,
         held_out=tuple(dict(e.shape) for e in entries),
         regrets=tuple(float(r) for r in measured),
+        mean_within=mean,
+        worst_within=worst,
     )
+
+
+def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
+    """Where the mean and the worst regret at the entries' shapes lie, as far as the noise of their rounds leaves open: two
+    deviations to each side, and lower by what the luckiest rival of each is expected to owe to noise. The noise is pooled over
+    the entries: three rounds tell too little of it.
+    """
+    if not entries:
+        return (0.0, 0.0), (0.0, 0.0)
+    told = [e.deviation**2 for e in entries if len(e.seconds) > 1]
+    noise = float(np.sqrt(np.mean(told))) if told else 0.0
+    regret = np.array([e.regret for e in entries])
+    own = np.array([np.hypot(_MEDIAN * noise / np.sqrt(e.turns), _PLACES) for e in entries]) * (1 + regret)
+    luck = np.array([e.luck for e in entries])
+    error, owed = _DEVIATIONS * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
+    high, low = regret + _DEVIATIONS * own, regret - (luck + _DEVIATIONS) * own
+    mean = float(regret.mean())
+    return (max(0.0, mean - owed - error), mean + error), (max(0.0, float(low.max())), float(high.max()))

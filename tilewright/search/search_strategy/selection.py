@@ -20,6 +20,7 @@ from tilewright.search.search_strategy.aligned_tree import aligned_tree
 from tilewright.search.search_strategy.cover import cover
 from tilewright.search.search_strategy.decision_tree import Choices, dispatch_tree
 from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.neighbours import neighbour_regrets
 from tilewright.search.search_strategy.tune_options import TuneOptions
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Dims
@@ -38,6 +39,7 @@ _NEARBY = 0.03  # octaves
 # faster then; and where it was measured beside it, but once: a disturbed measurement looks like a fast kernel, and a search keeps
 # what looks fast.
 _ALONE, _ONCE = 0.3, 0.1
+_NEVER = 1e3  # times the price of what is expected to be slower than the untuned choice, whatever it would save in leaves
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 
@@ -46,7 +48,8 @@ VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 class Selection:
     """configs: lattice numbers; root: over their positions.
 
-    At each point of the task: regrets and seconds expected, and seconds of the default kernel, 0 where nothing is known.
+    At each point of the task: regrets that follow from the nearest measurements (neighbours.py), seconds expected, and those of
+    the default kernel, 0 where nothing is known of it.
     """
 
     configs: tuple[int, ...]
@@ -69,11 +72,13 @@ def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Ev
     weights = np.array(task.points.weights)
     configs, times = evidence.cautious()
     untuned = _untuned(task, usual, space, evidence)
-    late = evidence.cautious(0.0)[1]
+    late = expected = evidence.cautious(0.0)[1]
     if not hopeful:
         doubted = evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
         late = np.maximum(doubted, _beside(space, evidence, configs, untuned))
     priced = _priced(configs, times, late, untuned, evidence.threads)
+    if not hopeful:
+        priced = np.where(_slower(expected, configs, untuned), _NEVER * priced, priced)
     least = priced.min(axis=2)
     chosen = list(cover(least, weights, options.max_regret / 2, options.max_kernels or _KERNELS).kernels)
     everywhere = [i for i in range(len(configs)) if serves_all(space, configs[i])]
@@ -91,10 +96,13 @@ def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Ev
     final = tuple(configs[chosen[k]] for k in used)
     picked = [select(root, dict(s)) for s in task.points.shapes]
     place = {t: i for i, t in enumerate(evidence.threads)} | {0: len(evidence.threads) - 1}
-    seconds = np.array([times[chosen[used[leaf.kernel]], s, place[leaf.threads]] for s, leaf in enumerate(picked)])
-    best = times.min(axis=(0, 2))
+    runs = [(chosen[used[leaf.kernel]], place[leaf.threads]) for leaf in picked]
+    seconds = np.array([expected[row, s, column] for s, (row, column) in enumerate(runs)])
     plain = np.array([u.seconds if u else 0.0 for u in untuned])
-    return Selection(final, root, np.maximum(seconds / best - 1, 0), seconds, plain)
+    dispatched = [(configs[row], evidence.threads[column]) for row, column in runs]
+    regrets = neighbour_regrets(evidence.measured, _apart(space), dispatched)
+    regrets = np.where(np.isfinite(regrets), regrets, np.maximum(seconds / expected.min(axis=(0, 2)) - 1, 0))
+    return Selection(final, root, regrets, seconds, plain)
 
 
 @dataclass(frozen=True)
@@ -195,6 +203,17 @@ def _priced(configs: Sequence[int], times: Floats, late: Floats, untuned: Sequen
             found[:, s] = np.where(np.isfinite(times[:, s]), times[:, s] * (1 + _PRICE * np.maximum(slower, 0)), np.inf)
             found[row[plain.config], s, plain.column] = plain.early
     return found
+
+
+def _slower(expected: Floats, configs: Sequence[int], untuned: Sequence[_Plain | None]) -> np.ndarray:
+    """[configuration, shape, thread choice]: is it expected to be slower there than what runs untuned?"""
+    plain = np.array([u.seconds if u else np.inf for u in untuned])
+    found = expected > plain[None, :, None]
+    row = {c: i for i, c in enumerate(configs)}
+    for s, u in enumerate(untuned):
+        if u is not None:
+            found[row[u.config], s, u.column] = False
+    return np.asarray(found)
 
 
 def serves_all(space: FeatureSpace, config: int) -> bool:

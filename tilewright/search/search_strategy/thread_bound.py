@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.passes.spaces.family_registry import config_text
-from tilewright.passes.spaces.threads import SMALL, effort
+from tilewright.passes.spaces.threads import SMALL, effort, small_of
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.database.records import TuningRecord, cells
@@ -36,16 +36,17 @@ def thread_bound(task: Task, threads: int, records: Sequence[TuningRecord]) -> i
     """The effort up to which one thread runs the default kernel: where the measurements lose least, between two of them where
     their ratios cross 1."""
     known = compared(task, threads, records)
+    usual_bound = small_of(task.limits)
     if not known:
-        return SMALL
+        return usual_bound
     lost = [sum(max(np.log(c.ratio), 0.0) for c in known[:n]) + sum(max(-np.log(c.ratio), 0.0) for c in known[n:])
             for n in range(len(known) + 1)]
-    usual = sum(c.effort <= SMALL for c in known)
+    usual = sum(c.effort <= usual_bound for c in known)
     best = min(range(len(lost)), key=lambda n: (lost[n], abs(n - usual)))
     if best == 0:
-        return min(SMALL, known[0].effort - 1)
+        return min(usual_bound, known[0].effort - 1)
     if best == len(known):
-        return max(SMALL, known[-1].effort)
+        return max(usual_bound, known[-1].effort)
     below, above = known[best - 1], known[best]
     slower, faster = max(-np.log(below.ratio), 0.0), max(np.log(above.ratio), 0.0)
     share = slower / (slower + faster) if slower + faster else 0.5

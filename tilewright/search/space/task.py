@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.passes.spaces.in_order import default_of
-from tilewright.passes.spaces.threads import SMALL, one_thread_when_small
+from tilewright.passes.spaces.threads import one_thread_when_small, small_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits, Limits
@@ -43,15 +43,17 @@ class Task:
             return Lattice(self.workload, self.limits, self.configs)
         return Lattice.of(self.workload, self.limits, self.families, self.defaults(), self.ordered)
 
-    def untuned(self, small: int = SMALL) -> Untuned:
+    def untuned(self, small: int | None = None) -> Untuned:
         """What runs untuned: configurations of the preferred family, and the tree that dispatches among them.
 
-        small: effort up to which one thread runs it (passes/spaces/threads.py).
+        small: effort up to which one thread runs it (passes/spaces/threads.py); None: the machine's own.
         """
         if self.incumbent is not None:
             return self.incumbent
         configs, root = self._preferred
-        return configs, one_thread_when_small(root, self.workload, small) if isinstance(self.limits, HostLimits) else root
+        if not isinstance(self.limits, HostLimits):
+            return configs, root
+        return configs, one_thread_when_small(root, self.workload, small_of(self.limits) if small is None else small)
 
     def defaults(self) -> list[TileConfig]:
         """What each family runs untuned, and what runs now."""

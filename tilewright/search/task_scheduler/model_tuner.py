@@ -16,7 +16,7 @@ from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPo
 from tilewright.search.task_scheduler.policies import Policy, Recorded, Ucb
 
 _FITS = 50  # a slot is at least as long as so many fits and as what its choice took, so that beliefs take 2 % of the time
-_SLOTS = 8  # at least, where slots can be short enough
+_SLOTS = 20  # at least, where slots can be short enough: one may take twice as long (operator_arms.py), a tenth of the budget
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _IDLE = 2  # steps without a gain after which a bucket rests
 _NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
 _UNKNOWN = 100.0  # times the ideal, before anything ran
-_CUT = 3.0  # times its length, after which a slot is cut short within a step
+_CUT = 2.0  # times its length, after which a slot is cut short within a step
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,13 @@ class BucketArm:
     def tune(self, seconds: float) -> list[tuple[int, float]]:
         """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain.
 
-        A round goes on past the end of the slot, but not for long, and never past the deadline of the ledger.
+        A round goes on past the end of the slot, but not for long, and never past the deadline of the ledger: up to twice as
+        long, or for what choosing and learning take once.
         """
         ledger, points = self.tuner.ledger, list[tuple[int, float]]()
         end = self.clock() + seconds
         least = self.latency
-        with ledger.time.until(self.clock() + _CUT * seconds + 2 * sum(ledger.time.costs.values())):
+        with ledger.time.until(self.clock() + max(_CUT * seconds, seconds + sum(ledger.time.costs.values()))):
             while self.clock() < end and not self.exhausted:
                 before = ledger.trials
                 ledger.focus = self._focus

@@ -136,7 +136,14 @@ def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[st
         import torch
 
         tx, tw_, to = (torch.from_numpy(a) for a in (x, w, out))
-        yield "fn(x, w, out=o) with torch, over tw_call", over(lambda: fn(tx, tw_, out=to)), "ns"
+        with torch.inference_mode():
+            own = over(lambda: fn(tx, tw_, out=to))
+            yield "fn(x, w, out=o) with torch, over tw_call", own, "ns"
+            eager = median(lambda: torch.mm(tx, tw_, out=to), seconds) * 1e9
+            yield "torch.mm(x, w, out=o) of the same", eager, "ns"
+            made, eager = over(lambda: fn(tx, tw_)), median(lambda: torch.mm(tx, tw_), seconds) * 1e9
+            yield "fn(x, w) with torch, over tw_call", made, "ns"
+            yield "torch.mm(x, w) of the same", eager, "ns"
 
 
 def turns(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:

@@ -20,6 +20,7 @@ from tools.bench.peers import OURS
 
 LONG = 100e-6  # seconds; what takes one thread longer is asked to gain from more
 MEMORY: tuple[tuple[str, Shape], ...] = (("bert_layer", {"S": 128}), ("bert_layer", {"S": 384}), ("resnet_block", {"B": 4}))
+SAVED = {OURS: "model.tw", "ort:module": "model.onnx"}  # systems that load a file, and its name
 COSTS = "calls"  # what --filter matches for the costs of a call
 
 
@@ -80,7 +81,8 @@ class Calls:
 
 
 def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]], threads: int) -> Iterator[Record]:
-    """MiB a process grows by to hold a model and run a shape, weights included; ours is loaded from an artifact."""
+    """MiB a process grows by to hold a model and run a shape, weights included. Ours, and ONNX Runtime's of the suite `zoo`, are
+    loaded from files that other processes made."""
     for name, shape in cases:
         for system in systems:
             try:
@@ -96,15 +98,16 @@ def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]],
 def _memory(system: str, name: str, shape: Shape, threads: int) -> float | None:
     with tempfile.TemporaryDirectory() as folder:
         options: list[str] = []
-        if system == OURS:
-            saved = str(Path(folder) / "model.tw")
-            with Team([OURS], threads) as team:
-                team.ask(OURS, do="prepare", operator=name)
-                team.ask(OURS, do="save", path=saved)
+        if system in SAVED:
+            saved = str(Path(folder) / SAVED[system])
+            with Team([system], threads) as team:
+                if "unsupported" in team.ask(system, do="prepare", operator=name):
+                    return None
+                team.ask(system, do="save", path=saved)
             options = ["--artifact", saved]
         worker = Worker(system, threads, options)
         try:
-            reply = worker.ask(do="prepare", operator=name, bare=system == OURS)
+            reply = worker.ask(do="prepare", operator=name, bare=system in SAVED)
             if "unsupported" in reply:
                 return None
             return float(worker.ask(do="memory", shape=dict(shape))["kib"]) / 1024

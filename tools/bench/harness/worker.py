@@ -172,6 +172,10 @@ def main() -> int:
         from tools.bench.ours import Tilewright
 
         system: System = Tilewright(args.threads, args.log, args.artifact)
+    elif args.artifact:
+        from tools.bench.zoo.ort_system import OrtModule
+
+        system = OrtModule(args.threads, args.artifact)
     else:
         system = make(args.system, args.threads)
     server = Server(system, args.threads, cores, args.cold)

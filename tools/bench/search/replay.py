@@ -22,8 +22,8 @@ from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.measured import training_samples
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningLog, TuningRecord, cells
-from tilewright.search.runner.measurer import Environment
-from tilewright.search.runner.replay import ReplayBuilder
+from tilewright.search.runner.measurer import Environment, MeasureContext
+from tilewright.search.runner.replay import ReplayBuilder, ReplayRunner
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.tune_options import TuneOptions
@@ -133,7 +133,8 @@ def choices(problem: Problem, tuning: Tuning, records: Sequence[TuningRecord]) -
     for count in sorted(counts):
         log = TuningLog()
         log.records.extend(records[:count])
-        chosen = best_known(problem.task, ReplayBuilder(), log, Environment(records[0].device, lambda: 0.0), options)
+        here = Environment(records[0].device, lambda: 0.0)
+        chosen = best_known(problem.task, MeasureContext(ReplayBuilder(), ReplayRunner(()), here, log), options)
         found.append((Reached(count, records[count - 1].when - tuning.started), chosen))
     return found
 

@@ -32,12 +32,12 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target, TargetKind
+from tilewright.search.calibration.choices import Heuristics, Threshold, choices, thresholds_of
 from tilewright.search.space.shapes import Dims
 from tools.bench import command
 from tools.bench.gpu import cases as gpu_cases
 from tools.bench.harness.worker import catalog
 from tools.bench.ours import graph
-from tools.bench.thresholds.choices import Heuristics, Threshold, choices, thresholds_of
 from tools.bench.thresholds.rederive import Built, EmulatedTimer, HostTimer, Timer, rederive
 
 

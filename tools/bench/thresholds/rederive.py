@@ -14,6 +14,7 @@ from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.search.calibration.choices import Choice, Threshold, differing
 from tilewright.search.protocols import Builder, BuildResult
 from tilewright.search.runner.gpu_runner import EmulatedGpu
 from tilewright.search.runner.host_runner import HostRunner
@@ -21,7 +22,6 @@ from tilewright.search.runner.verification import blank, seeded
 from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.shapes import Dims
 from tools.bench.search.oracle import paired, rounds
-from tools.bench.thresholds.choices import Choice, Threshold, differing
 
 Timer = Callable[[Workload, Sequence[Choice], Dims], Mapping[Choice, float]]
 

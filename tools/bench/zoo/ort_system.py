@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,19 @@ _OPSET = 18
 
 
 class OrtModule:
-    """One session a module; operands and results bound to memory once a shape."""
+    """One session a module; operands and results bound to memory once a shape.
 
-    def __init__(self, threads: int) -> None:
+    Args:
+        artifact: a saved ONNX model to load in place of an export.
+    """
+
+    def __init__(self, threads: int, artifact: str | None = None) -> None:
         import onnxruntime
-        import torch
 
-        torch.set_num_threads(1)
         onnxruntime.set_default_logger_severity(3)
-        self._threads = threads
+        self._threads, self._artifact = threads, artifact
         self._session: Any = None
+        self._model: bytes | str = artifact or b""
 
     def version(self) -> str:
         import onnxruntime
@@ -40,7 +44,13 @@ class OrtModule:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        self._session = onnxruntime.InferenceSession(onnx_model(operator), options, providers=["CPUExecutionProvider"])
+        self._model = self._artifact or onnx_model(operator)
+        self._session = onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
+
+    def save(self, path: str) -> None:
+        """What was prepared, as an ONNX model."""
+        assert isinstance(self._model, bytes)
+        Path(path).write_bytes(self._model)
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         session, binding = self._session, self._session.io_binding()
@@ -65,6 +75,7 @@ def onnx_model(operator: Operator) -> bytes:
     """
     import torch
 
+    torch.set_num_threads(1)
     from tools.bench.zoo.group_module import module
     from tools.bench.zoo.modules import subject, table
 

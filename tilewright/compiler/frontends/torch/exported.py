@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import operator_name
 from tilewright.compiler.frontends.torch.control_flow import CONTROL
+from tilewright.compiler.frontends.torch.in_place import functional_name
 from tilewright.compiler.frontends.torch.recurrent_layers import RecurrentLayers
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim as Range
@@ -205,9 +206,9 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
 
 
 def _unknown(program: ExportedProgram) -> list[torch._ops.OpOverload]:
-    """The operators of a program that the table does not know."""
-    targets = [node.target for node in nodes(program.graph_module) if makes_tensors(node)]
+    """The operators of a program that the table does not know, neither as they are nor as what they are built as."""
     known = (*lowerings("torch"), *ELEMENTS)
+    targets = [node.target for node in nodes(program.graph_module) if makes_tensors(node) and functional_name(node) not in known]
     return [t for t in targets if isinstance(t, torch._ops.OpOverload) and operator_name(t) not in known]
 
 

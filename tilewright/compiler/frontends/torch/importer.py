@@ -35,6 +35,7 @@ from tilewright.compiler.frontends.torch.exported import (
     makes_tensors,
     with_known_operators,
 )
+from tilewright.compiler.frontends.torch.in_place import functional_name
 from tilewright.compiler.frontends.torch.known_elements import KnownElements
 from tilewright.compiler.frontends.torch.signature import is_input, program_dims, structure, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
@@ -184,7 +185,7 @@ class _Import:
 
     def _node(self, node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> Any:
         meta = node.meta.get("val")
-        name = operator_name(node.target)
+        name = functional_name(node) or operator_name(node.target)
         if isinstance(meta, torch.SymBool) or (meta is None and not node.users):
             return None  # an assertion on sizes, which hold by the ranges of the dims
         args, kwargs = _resolved(node.args, known), _resolved(node.kwargs, known)

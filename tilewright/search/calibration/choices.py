@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.passes.spaces.family_registry import config_text
-from tilewright.passes.spaces.threads import one_thread_when_small
-from tilewright.passes.spaces.threshold import Origin, origins
+from tilewright.passes.spaces.threads import FAMILY, one_thread_when_small, small_of
+from tilewright.passes.spaces.threshold import Origin, calibrated, origins
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits, Limits
@@ -60,12 +60,13 @@ def choices(heuristics: Heuristics, threshold: Threshold, workload: Workload, li
     """
     found: dict[int, list[Choice]] = {}
     for value in values_of(threshold.value):
-        changed = dataclasses.replace(heuristics.Thresholds(), **{threshold.name: value})
+        usual = calibrated(heuristics.Thresholds(), threshold.family, limits)
+        changed = dataclasses.replace(usual, **{threshold.name: value})
         configs, root = heuristics.default(workload, limits, changed)
         if isinstance(limits, GpuLimits):
             tree = guarded(root, kernels(workload, configs), Leaf(len(configs) - 1))
         else:
-            tree = one_thread_when_small(root, workload)
+            tree = root if threshold.family == FAMILY else one_thread_when_small(root, workload, small_of(limits))
         leaves = [select(tree, dense_symbols(workload, dict(shape))) for shape in shapes]
         found[value] = [(config_text(configs[leaf.kernel]), leaf.threads) for leaf in leaves]
     return found

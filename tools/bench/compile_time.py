@@ -51,7 +51,8 @@ def bert(layers: int) -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
     from transformers import BertConfig, BertModel
 
     shapes = {"input_ids": {0: Dim("B", min=1, max=8), 1: Dim("S", min=1, max=128)}}
-    return BertModel(BertConfig(num_hidden_layers=layers)).eval(), {"input_ids": torch.zeros(3, 17, dtype=torch.int64)}, shapes
+    model: Any = BertModel(BertConfig(num_hidden_layers=layers))
+    return model.eval(), {"input_ids": torch.zeros(3, 17, dtype=torch.int64)}, shapes
 
 
 def resnet50() -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
@@ -61,7 +62,8 @@ def resnet50() -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     shapes = {"pixel_values": {0: Dim("B", min=1, max=8)}}
-    return ResNetForImageClassification(ResNetConfig()).eval(), {"pixel_values": torch.zeros(3, 3, 224, 224)}, shapes
+    model: Any = ResNetForImageClassification(ResNetConfig())
+    return model.eval(), {"pixel_values": torch.zeros(3, 3, 224, 224)}, shapes
 
 
 def chain() -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
@@ -69,7 +71,7 @@ def chain() -> tuple[Any, Mapping[str, Any], Mapping[str, Any]]:
     import torch
     from torch.export import Dim
 
-    class Chain(torch.nn.Module):
+    class Chain(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.weights = torch.nn.ParameterList([torch.randn(64, 64) * 0.1 for _ in range(512)])
@@ -112,7 +114,8 @@ def _own() -> float:
 
 def _children() -> float:
     """Of the processes that this one started and that live: workers rest for some seconds. And of those that ended."""
-    total = sum(getattr(resource.getrusage(resource.RUSAGE_CHILDREN), f) for f in ("ru_utime", "ru_stime"))
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = ended.ru_utime + ended.ru_stime
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()

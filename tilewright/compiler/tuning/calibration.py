@@ -54,11 +54,16 @@ def subjects() -> tuple[Subject, ...]:
         Subject(lambda g: ops.dense(g.input("x", ["T", 768]), g.input("w", weight))),
         Subject(lambda g: ops.matmul(g.input("x", ["T", 768]), g.input("w", weight), transpose_b=True)),
         Subject(lambda g: ops.batch_matmul(g.input("x", [12, "T", "T"]), g.input("v", [12, "T", 64]))),
-        Subject(lambda g: ops.attention(*(g.input(n, [1, 12, "T", 64]) for n in "qkv"))),
+        Subject(lambda g: _attention(g, 12, 64)),
         Subject(lambda g: ops.conv2d(g.input("x", ["T", 64, 28, 28]), g.input("w", [64, 64, 3, 3]), padding=1), _IMAGES,
                 {"w": (64, 64, 3, 3)}),
         Subject(lambda g: ops.tanh(g.input("x", ["T", 768]))),
     )  # fmt: skip
+
+
+def _attention(g: ops.Graph, heads: int, width: int) -> ops.Tensor:
+    q, k, v = (g.input(n, [1, heads, "T", width]) for n in "qkv")
+    return ops.attention(q, k, v)
 
 
 @dataclass(frozen=True)

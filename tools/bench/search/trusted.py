@@ -81,6 +81,11 @@ def constant(g: ops.Graph, name: str, shape: Sequence[int]) -> ops.Tensor:
     return g.input(name, list(shape))
 
 
+def attention(g: ops.Graph, heads: int, width: int) -> ops.Tensor:
+    q, k, v = (g.input(n, [1, heads, "T", width]) for n in "qkv")
+    return ops.attention(q, k, v)
+
+
 def graphs() -> Mapping[str, tuple[Callable[[ops.Graph], ops.Tensor], tuple[int, int], Mapping[str, tuple[int, ...]]]]:
     """Name -> its body over the dim T, the range of T, and the shapes of its constants."""
     x = "x"
@@ -99,7 +104,7 @@ def graphs() -> Mapping[str, tuple[Callable[[ops.Graph], ops.Tensor], tuple[int,
                        {"w": (192, 96, 1, 1)}),
         "conv3x3_48": (lambda g: ops.conv2d(g.input(x, ["T", 48, 28, 28]), constant(g, "w", (48, 48, 3, 3)), padding=1), (1, 8),
                        {"w": (48, 48, 3, 3)}),
-        "attention_80": (lambda g: ops.attention(*(g.input(n, [1, 8, "T", 80]) for n in ("q", "k", "v"))), (1, 256), {}),
+        "attention_80": (lambda g: attention(g, 8, 80), (1, 256), {}),
     }  # fmt: skip
 
 

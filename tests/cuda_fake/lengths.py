@@ -3,7 +3,9 @@
 the same bits as without graphs, `--narrow` of 2 layers of GPT-2's form and width 64, `--wide` of a layer of width 768.
 
 Every call is held against a full comparison: the nodes that were updated are those whose function, grid or arguments differ from
-those of the call before. Bytes of one graph a length are those of an executable with the nodes that the length launches.
+those of the call before; and what the graph launches is what the same call launches without graphs, in order, kernel by kernel,
+argument by argument, but for the addresses of its own memory. Bytes of one graph a length are those of an executable with the
+nodes that the length launches.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from cuda_fake.fake_graphs import Executable, size_of
+from cuda_fake.fake_kernels import KernelWork
 from cuda_fake.fake_state import CONTEXT_BASE, FakeState
 from cuda_fake.fake_torch import FakeTorch
 
@@ -25,6 +29,7 @@ import tilewright as tw
 from tilewright import ops
 
 COPIES = ("cuMemcpyDtoDAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+_LEAST_ADDRESS = 1 << 32  # of the emulator's global memory
 ALLOCATIONS = ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFree", "cuMemFreeAsync")
 
 
@@ -47,15 +52,58 @@ def orders(longest: int, seed: int = 0) -> Iterator[tuple[str, list[int]]]:
     yield from (("up", up), ("down", up[::-1]), ("random", mixed))
 
 
-def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, width: int, dtype: str) -> tuple[list[str], int]:
-    """The passes, with no kernel run. What is said of each, and bytes of one graph a length; AssertionError where an update is
-    missing or too many."""
+def launched(fake: Any, call: Callable[[], object]) -> list[KernelWork]:
+    """What a call launches, in order. None of it is run."""
+    works = list[KernelWork]()
+    fake.run_kernel = works.append
+    try:
+        result = call()
+        _drain(fake)
+        del result
+    finally:
+        del fake.run_kernel
+    return works
+
+
+def unlike(some: list[KernelWork], others: list[KernelWork]) -> str:
+    """How two lists of launches differ in more than the addresses of memory that is theirs alone; "" where they do not."""
+    if len(some) != len(others):
+        return f"{len(some)} launches for {len(others)}"
+    there, back = dict[bytes, bytes](), dict[bytes, bytes]()
+    for number, (a, b) in enumerate(zip(some, others, strict=True)):
+        if (a.symbol, a.grid, a.block, a.shared, a.cluster) != (b.symbol, b.grid, b.block, b.shared, b.cluster):
+            return f"launch {number}: {a.symbol} {a.grid} for {b.symbol} {b.grid}"
+        for x, y in zip(_words(a), _words(b), strict=True):
+            if x == y:
+                continue
+            if there.setdefault(x, y) != y or back.setdefault(y, x) != x:
+                return f"launch {number}, {a.symbol}: {x.hex()} for {y.hex()}"
+            if min(int.from_bytes(x, "little"), int.from_bytes(y, "little")) < _LEAST_ADDRESS:
+                return f"launch {number}, {a.symbol}: an argument is {x.hex()} for {y.hex()}"
+    return ""
+
+
+def _words(work: KernelWork) -> Iterator[bytes]:
+    for arg in work.args:
+        yield from (arg[i : i + 8] for i in range(0, len(arg), 8))
+
+
+def counted(fake: Any, torch: FakeTorch, functions: tuple[tw.CompiledFunction, tw.CompiledFunction], longest: int, width: int,
+            dtype: str) -> tuple[list[str], int]:
+    """The passes, with no kernel run. functions: with graphs, and without. What is said of each, and bytes of one graph a length;
+    AssertionError where an update is missing or too many."""
+    fn, plain = functions
     numpy = {"f16": np.float16, "f32": np.float32}[dtype]
     inputs = {a.name: a for a in fn.inputs}
     weights = [torch.tensor(np.zeros(tuple(map(int, a.dims)), numpy)) for a in fn.inputs if a.name != "x"]
     x = torch.tensor(np.zeros((1, longest, width), numpy))  # a caller's buffer, of which calls take the first rows
     assert next(iter(inputs)) == "x"
+    def at(length: int) -> Any:
+        return x.as_strided((1, length, width), [])
+
     lines, alone = [], dict[int, int]()
+    wanted = {length: launched(fake, partial(plain, at(length), *weights)) for length in range(1, longest + 1)}
+    assert unlike(wanted[1], wanted[longest]), "every length launches the same: nothing would be seen"
     for name, lengths in orders(longest):
         fake.log.clear()
         taken, before, start, wrong = torch.taken, fake.instantiated, time.process_time(), 0
@@ -64,10 +112,8 @@ def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, 
             found = _executable(fake)
             old = {} if found is None else _seen(found)
             fake.updates.clear()
-            result = fn(x.as_strided((1, length, width), []), *weights)
-            del result
-            for stream in fake._streams.values():
-                stream.queue.clear()  # a launch that is never waited for
+            said = unlike(launched(fake, partial(fn, at(length), *weights)), wanted[length])
+            assert not said, f"S = {length}: {said}"
             now = _executable(fake)
             assert now is not None
             alone[length] = size_of([w for n, w in now.works.items() if now.enabled[n]])
@@ -82,7 +128,7 @@ def counted(fake: Any, torch: FakeTorch, fn: tw.CompiledFunction, longest: int, 
         lines.append(f"{name}: {len(lengths)} calls, {fake.instantiated - before} graphs made, {copies} copies, {allocations} "
                      f"allocations of the driver, {torch.taken - taken} of torch, updates a call "
                      f"{sum(updates) / max(1, len(updates)):.1f} (most {max(updates)}), {wrong} unlike a full comparison, "
-                     f"{time.process_time() - start:.1f} s")
+                     f"all launches as without graphs, {time.process_time() - start:.1f} s")
         assert not wrong
         assert name == "up" or not copies + allocations + torch.taken - taken + fake.instantiated - before
     return lines, sum(alone.values())
@@ -137,7 +183,8 @@ def main() -> None:
     sys.modules["torch"] = torch = FakeTorch(fake)
     fn = layers(given.layers, 768, 12, given.lengths, given.dtype, "on")
     print(f"{given.layers} layers of GPT-2 small in {given.dtype}, S in 1..{given.lengths}: {len(fn.program.calls)} calls")
-    lines, alone = counted(fake, torch, fn, given.lengths, 768, given.dtype)
+    plain = layers(given.layers, 768, 12, given.lengths, given.dtype, "off")
+    lines, alone = counted(fake, torch, (fn, plain), given.lengths, 768, given.dtype)
     print("\n".join(lines))
     (report,) = fn.graphs().streams
     print(fn.graphs())

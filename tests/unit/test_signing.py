@@ -16,6 +16,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.cli.main import main
 from tilewright.runtime.errors import ArtifactError, OptionError, SignatureError
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.program import SCHEMA
 from tilewright.runtime.target import Target
 from tools.forge.forgery import Parts, mutants
 
@@ -130,7 +131,7 @@ def test_the_command_line_signs_and_verifies(fn: CompiledFunction, ours: Keys, t
     capsys.readouterr()
     assert main(["verify", str(other), "--json"]) == 0
     event = json.loads(capsys.readouterr().out)
-    assert len(event["signers"]) == 2 and event["trusted"] is None and event["format"] == 7
+    assert len(event["signers"]) == 2 and event["trusted"] is None and event["format"] == SCHEMA
 
 
 def test_a_damaged_model_is_not_signed(signed: Path, ours: Keys, capsys: Capture) -> None:

@@ -3,33 +3,17 @@ them, sequences along any axis, both directions."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
-
-import numpy as np
+from e2e.random_recurrence import RandomRecurrence
 
 from tilewright import ops
 from tilewright.runtime.shape import Expr
-from tilewright.runtime.tensor import DType
-
-SHAPES: tuple[tuple[int | str, ...], ...] = ((5,), ("N",), (3, 16), (4, "N"), ("N", 9), (33,), (), (2, 3, 5))
-DTYPES = ("f32", "f32", "f32", "f64", "bf16", "i32", "i64")
 
 
-@dataclass
-class RandomScan:
-    """One program over the dims T (steps) and N; `graph` holds it, `arrays` makes its arguments."""
+class RandomScan(RandomRecurrence):
+    shapes = ((5,), ("N",), (3, 16), (4, "N"), ("N", 9), (33,), (), (2, 3, 5))
+    dtypes = ("f32", "f32", "f32", "f64", "bf16", "i32", "i64")
 
-    seed: int
-    graph: ops.Graph = field(default_factory=ops.Graph)
-    sizes: list[tuple[tuple[int | str, ...], DType]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
-        self.shape, self.dtype = self.rng.choice(SHAPES), self.rng.choice(DTYPES)
-        self.floats = DType(self.dtype).is_float
-        self.lowest = self.rng.choice((0, 1))
-        self.steps = self.graph.dim("T")
+    def build(self, steps: Expr) -> None:
         backward = self.rng.random() < 0.3
         count = self.rng.randint(1, 3)
         axes = [self.rng.randint(0, len(self.shape)) for _ in range(2)]
@@ -39,7 +23,7 @@ class RandomScan:
         states = [self.input(f"h{n}", self.shape) for n in range(count)]
 
         def body(i: Expr, *carried: ops.Tensor) -> tuple[ops.Tensor, ...]:
-            at = self.steps - 1 - i if backward else i
+            at = steps - 1 - i if backward else i
             read = [ops.select(x, a, at) for x, a in zip(sequences, axes, strict=True)]
             read += [ops.broadcast_to(ops.select(rows, 0, at), self.shape), same]
             known = [*carried, *read]
@@ -48,11 +32,7 @@ class RandomScan:
             fresh = [self.damped(self.rng.choice(known), c) for c in carried]
             return (*fresh, *(self.row([*known, *fresh]) for _ in range(self.rng.randint(0, 2))))
 
-        self.graph.output(*ops.scan(self.graph, self.steps, body, *states))
-
-    def input(self, name: str, dims: tuple[int | str, ...]) -> ops.Tensor:
-        self.sizes.append((dims, DType(self.dtype)))
-        return self.graph.input(name, list(dims), self.dtype)
+        self.graph.output(*ops.scan(self.graph, steps, body, *states))
 
     def element(self, known: list[ops.Tensor]) -> ops.Tensor:
         a, b = (self.rng.choice(known) for _ in range(2))
@@ -79,16 +59,3 @@ class RandomScan:
         if kind == 2 and value.rank > 1:
             return ops.swap_axes(value, 0, -1)
         return value
-
-    @property
-    def dims(self) -> dict[str, tuple[int, int]]:
-        return {"T": (self.lowest, 40), **({"N": (1, 40)} if "N" in self.shape else {})}
-
-    def arrays(self, steps: int, n: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(self.seed)
-        found = []
-        for dims, dtype in self.sizes:
-            shape = tuple({"T": steps, "N": n}.get(str(d), d) for d in dims)
-            values = rng.standard_normal(shape) if dtype.is_float else rng.integers(-9, 10, shape)
-            found.append(np.asarray(values).astype(dtype.numpy))
-        return found

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
-
-import numpy as np
+from e2e.random_recurrence import RandomRecurrence
 
 from tilewright import ops
 from tilewright.runtime.shape import Expr
-from tilewright.runtime.tensor import DType
-
-SHAPES: tuple[tuple[int | str, ...], ...] = ((5, 3), ("N", 4), (9, 16), (3, "N", 6), ("N", 2, 3), (7, 33), (2, 3, 5), (11, 1))
-DTYPES = ("f32", "f32", "f32", "f64", "bf16", "i32")
 
 
-@dataclass
-class RandomSums:
-    """One program over the dims T (steps) and N; `graph` holds it, `arrays` makes its arguments."""
+class RandomSums(RandomRecurrence):
+    shapes = ((5, 3), ("N", 4), (9, 16), (3, "N", 6), ("N", 2, 3), (7, 33), (2, 3, 5), (11, 1))
+    dtypes = ("f32", "f32", "f32", "f64", "bf16", "i32")
 
-    seed: int
-    graph: ops.Graph = field(default_factory=ops.Graph)
-    sizes: list[tuple[tuple[int | str, ...], DType]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
-        self.shape, self.dtype = self.rng.choice(SHAPES), self.rng.choice(DTYPES)
-        self.floats = DType(self.dtype).is_float
-        self.lowest = self.rng.choice((0, 1))
-        steps = self.graph.dim("T")
+    def build(self, steps: Expr) -> None:
         backward, count = self.rng.random() < 0.3, self.rng.randint(1, 2)
         axes = [a for a, d in enumerate(self.shape) if d != "N"]
         self.summed = sorted(self.rng.sample(axes, self.rng.choice((1, 1, 2)) if len(axes) > 2 else 1))
@@ -50,10 +34,6 @@ class RandomSums:
 
         results = ops.scan(self.graph, steps, body, *states, backwards=backward)
         self.graph.output(*results[0 if self.rng.random() < 0.4 else count:])
-
-    def input(self, name: str, dims: tuple[int | str, ...]) -> ops.Tensor:
-        self.sizes.append((dims, DType(self.dtype)))
-        return self.graph.input(name, list(dims), self.dtype)
 
     def spread(self, row: ops.Tensor) -> ops.Tensor:
         """A value for each summed place, with an axis of extent 1 for each other one."""
@@ -77,15 +57,3 @@ class RandomSums:
         most = ops.max(state, self.summed, keepdims=True)  # a softmax over the summed places
         away = ops.exp(state - most)
         return ops.sum(away * weight, self.summed) / ops.sum(away, self.summed) + gate
-
-    @property
-    def dims(self) -> dict[str, tuple[int, int]]:
-        return {"T": (self.lowest, 40), **({"N": (1, 40)} if "N" in self.shape else {})}
-
-    def arrays(self, steps: int, n: int) -> list[np.ndarray]:
-        rng, found = np.random.default_rng(self.seed), []
-        for dims, dtype in self.sizes:
-            shape = tuple({"T": steps, "N": n}.get(str(d), d) for d in dims)
-            values = rng.standard_normal(shape) if dtype.is_float else rng.integers(-9, 10, shape)
-            found.append(np.asarray(values).astype(dtype.numpy))
-        return found

@@ -25,10 +25,22 @@ from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.farm_records import MarkRecord
 from tilewright.search.database.records import TuningLog
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.protocols import Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.drift import Reference
 from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located
-from tilewright.search.runner.ray_runner import Measured, MeasureReply, MeasureRequest, Quarantine, RayRunner, RunnerFacts
+from tilewright.search.runner.ray_runner import (
+    Measured,
+    MeasureReply,
+    MeasureRequest,
+    Quarantine,
+    RayRunner,
+    RunnerActor,
+    RunnerFacts,
+    RunnerWork,
+)
+from tilewright.search.runner.serving import WITH_PARENT
 from tools.farm_faults import OWN, ancestors, processes
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
@@ -326,6 +338,29 @@ def test_a_driver_that_is_killed_or_interrupted(cluster: Any, tmp_path: Path) ->
 
 def good_records(log: Path) -> int:
     return sum(1 for r in TuningLog(log).records if r.seconds) if log.exists() else 0
+
+
+class Noted:
+    """A ProcessRunner that tells how it was started."""
+
+    def __init__(self, time_limit: float, module: str, arguments: tuple[str, ...], cases: Any) -> None:
+        self.arguments, self.closed = arguments, 0
+
+    def run(self, *request: Any) -> Measurement:
+        return Measurement((1e-6,), cache=" ".join(self.arguments))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_weights_are_where_the_model_leaves_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.search.runner.ray_runner.ProcessRunner", Noted)
+    actor = RunnerActor(1, lambda: ("a" * 64, "this"), lambda count: (tuple(os.sched_getaffinity(0)), []), RunnerWork())
+    kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
+    for state, restarts in (((), 0), (("--weights=memory:100",), 1), (("--weights=memory:100",), 1), ((), 2)):
+        request = MeasureRequest(WorkloadForm.of(dense(8)), kernel, (({"d0": 4}, 1),), None, state)
+        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"code"), type=MeasureReply)
+        assert reply.measured[0].cache == " ".join((WITH_PARENT, *state)) and actor._runner.closed == restarts
 
 
 def test_drift_is_beyond_a_runner_s_own_noise() -> None:

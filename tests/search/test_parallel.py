@@ -129,8 +129,8 @@ def test_what_is_under_way_counts_as_the_model_expects() -> None:
     context = MeasureContext(ReplayBuilder(), SlowRunner(), Environment("here", time.time))
     tuner = Tuner(task, context, Budget(), TuneOptions(first=6, shapes_each=2), None)
     tuner.step()
-    first = tuner.propose_beside([])
-    second = tuner.propose_beside([p.config for p in first])
+    first = tuner.propose_beside([], 8)
+    second = tuner.propose_beside([p.config for p in first], 8)
     assert first and not {p.config for p in first} & {p.config for p in second}
     evidence = tuner.ledger.evidence
     believed = tuner.proposer.believed(tuner.ledger.model, evidence.best, [p.config for p in first])

@@ -42,6 +42,7 @@ from tilewright.search.runner.ray_runner import (
 )
 from tilewright.search.runner.serving import WITH_PARENT
 from tools.farm_faults import OWN, ancestors, processes
+from tools.ray_cluster import started
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -64,16 +65,8 @@ _PATIENCE = 200.0  # seconds for processes to start on a machine that has other 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 << 20,
-                                                         "include_dashboard": False})
-    for _ in range(2):
-        made.add_node(num_cpus=2, object_store_memory=80 << 20)
-    ray.init(made.address, logging_level="ERROR", log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with started(3, cpus=4) as made:
+        yield made
 
 
 class Toy:

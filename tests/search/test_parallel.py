@@ -163,6 +163,12 @@ def test_faults_lose_candidates_only() -> None:
     assert sum(a.latency for a in arms) == pytest.approx(sum(a.floor for a in arms))
 
 
+@pytest.mark.parametrize(("trials", "candidates"), [(60, 2), (300, 5), (10_000, 8), (None, 8)])
+def test_slots_are_short_where_the_budget_is(trials: int | None, candidates: int) -> None:
+    arms, jobs, clock = arms_and_jobs(Faults())
+    assert ParallelTuner(arms, ModelBudget(trials=trials), clock, jobs)._slot_size == candidates
+
+
 def test_a_budget_of_trials_is_kept() -> None:
     arms, jobs, clock = arms_and_jobs(Faults())
     tuner = ParallelTuner(arms, ModelBudget(trials=30), clock, jobs, ModelTuneOptions(RoundRobin(), slot_seconds=3.0))

@@ -30,8 +30,8 @@ from tilewright.search.database.farm_records import FarmRecord
 from tools.bench import command
 from tools.bench.farm.refined import MODELS as LARGE
 from tools.bench.farm.refined import arguments_at
+from tools.ray_cluster import started
 
-_STORE = 80 << 20
 _OPEN = 20  # builds after which the default kernels of all operators were measured
 
 
@@ -133,22 +133,11 @@ def costs(args: argparse.Namespace) -> dict[str, Any]:
 
 def on_cluster(args: argparse.Namespace, search: Callable[[tw.Farm, Callable[[Any], None]], object]) -> tuple[FarmRecord, float]:
     """Run a search on a cluster of its own; the last state of its farm, and seconds with the start of actors."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
     states: list[Any] = []
-    try:
-        for _ in range(args.nodes - 1):
-            cluster.add_node(num_cpus=2, object_store_memory=_STORE)
-        ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+    with started(args.nodes) as cluster:
         begin = time.monotonic()
         search(tw.Farm(cluster.address, args.builders, args.runners), states.append)
         seconds = time.monotonic() - begin
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
     found: FarmRecord = [s.record for s in states if type(s).__name__ == "FarmProgress"][-1]
     return found, seconds
 

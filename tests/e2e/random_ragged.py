@@ -3,7 +3,8 @@
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, products with a matrix of each sequence,
 values by the sequence alone or the position alone, scans and reshapes, in a random order; sequences of some are aligned, with NaN
 in the rows between them, and in some batches one sequence is NaN.
-`python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing is said; on a GPU or the emulator some are of 16-bit floats.
+`python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing is said; on a
+GPU or the emulator some are of 16-bit floats.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python -m tools.guards bert.tw layer.tw [--shapes 64] [--seed 0]
 
-Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and two; results are
-held against an ordinary call. Prints a line a model. Exit code 1 where a process dies, or a result differs.
+Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and two; results
+are held against an ordinary call. Ragged models run at random batches, empty and equal ones and one long sequence among them.
+Prints a line a model. Exit code 1 where a process dies, or a result differs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from tilewright.compiler.cli.batches import batch_inputs, batches_of, without_gaps
 from tilewright.compiler.cli.sampling import random_inputs, shapes_of
 from tilewright.runtime.call.results import address
 from tilewright.runtime.host.host_caller import HostCaller
@@ -42,10 +45,11 @@ class GuardedModel:
         self._run = ctypes.CFUNCTYPE(whole, *[pointer] * 5, whole)(caller.code.address("tw_run"))
         self._arena_bytes = ctypes.CFUNCTYPE(whole, pointer, whole)(caller.code.address("tw_arena_bytes"))
 
-    def differs(self, dims: Mapping[str, int], number: int) -> str:
-        """Run at a shape: what is not as in an ordinary call."""
+    def differs(self, dims: Mapping[str, Any], number: int) -> str:
+        """Run at a shape, or a batch of lengths: what is not as in an ordinary call."""
         memory, caller, at_end, threads = GuardedMemory(), self._caller, number % 3 > 0, self._caller.thread_count(1 + number % 2)
-        arrays = random_inputs(self.fn.program, dims, number)
+        ragged = self.fn.program.ragged
+        arrays = batch_inputs(self.fn.program, dims, number) if ragged else random_inputs(self.fn.program, dims, number)
         wanted = caller(*arrays, threads=threads)
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         bound = caller.binder.bind(arrays)
@@ -61,6 +65,10 @@ class GuardedModel:
         status = self._run(caller.table_pointer, pointers, scalars, sizes, address(arena), threads)
         if status:
             return f"status {status}"
+        if ragged:  # rows between sequences are anything
+            program = self.fn.program
+            got, wanted = ([without_gaps(x, a, program, dims) for x, a in zip(own, program.outputs, strict=True)]
+                           for own in (got, wanted))
         wrong = [str(i) for i, (g, w) in enumerate(zip(got, wanted, strict=True)) if g.tobytes() != w.tobytes()]
         return f"results {', '.join(wrong)} differ" if wrong else ""
 
@@ -68,7 +76,9 @@ class GuardedModel:
 def run_model(path: Path, shapes: int, seed: int) -> int:
     """All shapes of a model, here; the number of those that differ. A forbidden access kills the process."""
     model, wrong = GuardedModel(path), 0
-    chosen = shapes_of(model.fn.program.ranges(), shapes, seed)
+    program = model.fn.program
+    chosen: Sequence[Mapping[str, Any]] = (
+        batches_of(program, shapes, seed) if program.ragged else shapes_of(program.ranges(), shapes, seed))
     for number, dims in enumerate(chosen):
         if reason := model.differs(dims, seed + number):
             print(f"WRONG {path} at {dims}: {reason}", flush=True)

@@ -1,8 +1,10 @@
 """Random ragged models, built with tilewright.compiler.ops, and batches of random lengths for them.
 
-A model begins with x [B, S, F] and does row work, attention, sums over a sequence, values by the sequence alone or the position
-alone, scans and reshapes, in a random order. `python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20
-batches of each model where nothing is said; on a GPU or the emulator some are of 16-bit floats.
+A model begins with x [B, S, F] and does row work, attention, sums over a sequence, products with a matrix of each sequence,
+values by the sequence alone or the position alone, scans and reshapes, in a random order; sequences of some are aligned, with NaN
+in the rows between them, and in some batches one sequence is NaN.
+`python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing is said; on a
+GPU or the emulator some are of 16-bit floats.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.cli.batches import parts_of, without_gaps
 from tilewright.compiler.reference import evaluate_ragged
+from tilewright.runtime.program.program import Argument, Program
 
 LONGEST = 40
 TOLERANCE = {"f32": 2e-4, "f64": 1e-9, "bf16": 0.2, "f16": 0.02}
@@ -31,11 +36,13 @@ class RaggedModel:
     dtype: str
     arguments: dict[str, tuple[str | int, ...]]
     steps: list[str] = field(default_factory=list)
+    align: dict[str, int] = field(default_factory=dict)
 
     @property
     def dims(self) -> dict[str, tw.Dim]:
         used = {d for dims in self.arguments.values() for d in dims}
-        return {"B": tw.Dim(0, 64), **{n: tw.Ragged(0, LONGEST, over="B") for n in ("S", "T") if n in used}}
+        ragged = {n: tw.Ragged(0, LONGEST, over="B", align=self.align.get(n, 1)) for n in ("S", "T") if n in used}
+        return {"B": tw.Dim(0, 64), **ragged}
 
     def compile(self, target: str = "host", **options: object) -> tw.CompiledFunction:
         return tw.compile(self.graph, self.dims, target=target, options=dict(options))
@@ -66,7 +73,7 @@ class RaggedModel:
         numpy = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype]
         found: list[npt.NDArray[np.generic]] = []
         for name, dims in self.arguments.items():
-            shape = [sum(lengths[d]) if d in lengths else count if d == "B" else int(d) for d in dims]
+            shape = _packed_shape(dims, lengths, count)
             found.append((rng.standard_normal(shape) * 0.5).astype(numpy) if name != "ids"
                          else rng.integers(0, 11, shape).astype(np.int64))
         return found
@@ -78,6 +85,7 @@ class _Draw:
         self.dtype = rng.choice(dtypes)
         self.model = RaggedModel(ops.Graph(), self.dtype, {})
         self.width = rng.choice((1, 4, 8, 12, 24))
+        self.model.align = {n: rng.choice((1, 1, 4, 8, 3)) for n in ("S", "T")}
         self.x = self.input("x", "B", "S", self.width)
 
     def input(self, name: str, *dims: str | int) -> ops.Tensor:
@@ -115,6 +123,16 @@ class _Draw:
     def gate(self) -> None:
         """A value by the sequence alone."""
         self.x = ops.multiply(self.x, ops.reshape(self.input(f"g{self.width}", "B", self.width), ("B", 1, self.width)))
+
+    def expert(self) -> None:
+        """A product with the matrix of the sequence."""
+        width = self.rng.choice((4, 8, 24))
+        self.x = ops.matmul(self.x, ops.multiply(self.input(f"e{self.width}x{width}", "B", self.width, width), 0.5))
+        self.width = width
+
+    def pairs(self) -> None:
+        """A product with a matrix of rows by rows, whose sequences are no rows of an array."""
+        self.x = ops.matmul(ops.softmax(self.input("pairs", "B", "S", "S")), self.x)
 
     def position(self) -> None:
         """A value by the position alone, from a table."""
@@ -167,7 +185,7 @@ class _Draw:
     def run(self) -> RaggedModel:
         steps: list[Callable[[], None]] = [
             self.dense, self.norm, self.pointwise, self.softmax, self.residual, self.center, self.gate, self.position, self.scan,
-            self.embed, self.table, self.entry, self.swapped, self.flattened, self.attention]
+            self.embed, self.table, self.entry, self.swapped, self.flattened, self.attention, self.expert, self.pairs]
         for step in self.rng.choices(steps, k=self.rng.randint(1, 4)):
             step()
             self.model.steps.append(step.__name__)
@@ -182,19 +200,59 @@ def draw(rng: random.Random, dtypes: Sequence[str] = ("f32", "f32", "f32", "f64"
     return _Draw(rng, dtypes).run()
 
 
+def _packed_shape(dims: Sequence[str | int], lengths: dict[str, list[int]], count: int) -> list[int]:
+    """Of an argument without rows between its sequences."""
+    own = [lengths[d] for d in dims if isinstance(d, str) and d in lengths]
+    if own:
+        return [sum(map(prod, zip(*own, strict=True))), *(int(d) for d in dims if d not in lengths)]
+    return [count if d == "B" else int(d) for d in dims]
+
+
 def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[int]],
-          inputs: list[npt.NDArray[np.generic]]) -> str:
-    """What differs from the model run sequence by sequence; "" where nothing does."""
+          inputs: list[npt.NDArray[np.generic]], nan: int | None = None) -> str:
+    """What differs from the model run sequence by sequence; "" where nothing does.
+
+    nan: a sequence whose numbers are NaN and whose results are not looked at.
+    """
+    program = fn.program
     named = {f"{name}_lengths": np.array(own, np.int64) for name, own in lengths.items()}
-    found = fn(*inputs, **named)
+    given = [_planted(x, a, program, lengths, nan) for x, a in zip(inputs, program.inputs, strict=False)]
+    found = fn(*given, **named)
     found = found if isinstance(found, tuple) else (found,)
-    wanted = evaluate_ragged(fn.program.source, "B", inputs, lengths)
-    for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
+    wanted = evaluate_ragged(program.source, "B", inputs, lengths)
+    for number, (a, b, argument) in enumerate(zip(found, wanted, program.outputs, strict=True)):
+        own = without_gaps(a, argument, program, lengths)
         with np.errstate(invalid="ignore"):
-            close = np.isclose(a.reshape(-1), b, TOLERANCE[model.dtype], TOLERANCE[model.dtype], equal_nan=True)
+            close = np.isclose(own.reshape(-1), b, TOLERANCE[model.dtype], TOLERANCE[model.dtype], equal_nan=True)
+        close = close.reshape(own.shape)
+        if nan is not None:
+            count = len(next(iter(lengths.values())))
+            rows = [n for n, _ in parts_of(argument, program, lengths)] if argument.ragged else [1] * count
+            start = sum(rows[:nan])
+            close[start : start + rows[nan]] = True
         if not close.all():
-            return f"{model.steps} {lengths}: result {number} differs in {(~close).sum()} of {close.size}"
+            return f"{model.steps} {model.align} {lengths} {nan}: result {number} differs in {(~close).sum()} of {close.size}"
     return ""
+
+
+def _planted(array: npt.NDArray[np.generic], argument: Argument, program: Program, lengths: dict[str, list[int]],
+             nan: int | None) -> npt.NDArray[np.generic]:
+    """An argument as the program has it: NaN, or a number far outside of tables, in the rows between sequences, and NaN in those
+    of one sequence."""
+    strange = np.nan if array.dtype.kind == "f" else 1 << 40
+    if not argument.ragged:
+        if nan is not None and argument.dims and argument.dims[0] == "B":
+            array = array.copy()
+            array[nan] = strange
+        return array
+    parts = parts_of(argument, program, lengths)
+    made = np.full((sum(stored for _, stored in parts), *array.shape[1:]), strange, array.dtype)
+    at = start = 0
+    for number, (own, stored) in enumerate(parts):
+        if number != nan or array.dtype.kind != "f":
+            made[at : at + own] = array[start : start + own]
+        at, start = at + stored, start + own
+    return made
 
 
 def main() -> None:
@@ -212,7 +270,9 @@ def main() -> None:
             continue
         for trial in range(batches):
             lengths = model.lengths(rng)
-            found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)))
+            count = len(next(iter(lengths.values())))
+            nan = rng.randrange(count) if count > 1 and rng.random() < 0.25 else None
+            found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)), nan)
             done += 1
             if found:
                 print("WRONG", seed, number, found, flush=True)

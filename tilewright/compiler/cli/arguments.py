@@ -13,16 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim
 
 Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<ragged>ragged:)?(?P<lo>\d+)"
-                  r"(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?(?::(?P<over>[A-Za-z_][\w.]*))?")
+                  r"(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?(?::(?P<over>[A-Za-z_][\w.]*))?(?::align=(?P<align>\d+))?")
+_BY_NUMBER = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=ragged:of=(?P<of>[^:=]+):(?P<over>[A-Za-z_][\w.]*)"
+                        r"(?::align=(?P<align>\d+))?")
 _BATCH = re.compile(r"(?P<name>[^@=,]+)=(?P<lengths>\d+(?:,\d+)+)")
 DIM_HELP = ("Range of a dim: T=1:128, by the name that the model or its exporter gave it; x.1=1:128 by its place; T@x.1=1:128 "
-            "for both; with :multiple at the end if need be; S=ragged:1:512:B where each of B sequences has a length of its own. "
-            "Repeatable.")
+            "for both; with :multiple at the end if need be; S=ragged:1:512:B where each of B sequences has a length of its own, "
+            "S=ragged:1:512:B:align=8 where each begins at a multiple of 8 rows, S=ragged:of=i+1:i where lengths follow from the "
+            "number i. Repeatable.")
 INPUT_HELP = "x=x.npy, n=0.5, or ids=random:0:30000 for values in a range; the other inputs are random. Repeatable."
 
 
@@ -58,33 +62,53 @@ Given = Array | RandomValues
 
 def parse_dims(texts: Iterable[str] | None) -> DimArguments:
     """Read --dim options: `[NAME@]PLACE[,PLACE]=LO:HI[:MULTIPLE]`, `NAME=LO:HI[:MULTIPLE]`, either with
-    `ragged:LO:HI:OUTER` as the range, `NAME=VALUE`, or `NAME=LENGTH,LENGTH` for the sequences of a batch."""
+    `ragged:LO:HI[:MULTIPLE]:OUTER[:align=ROWS]` or `ragged:of=EXPRESSION:OUTER[:align=ROWS]` as the range, `NAME=VALUE`, or
+    `NAME=LENGTH,LENGTH` for the sequences of a batch."""
     ranges: dict[str, Dim] = {}
     values: dict[str, int] = {}
     batches: dict[str, list[int]] = {}
     for text in texts or ():
         if (batch := _BATCH.fullmatch(text.strip())) is not None:
-            if batch["name"] in (batches | values | ranges):
+            if batch["name"] in (batches | values):
                 raise typer.BadParameter(f"{batch['name']!r} is given twice", param_hint="--dim")
             batches[batch["name"]] = [int(n) for n in batch["lengths"].split(",")]
             continue
-        m = _DIM.fullmatch(text.strip())
-        if m is None or bool(m["ragged"]) != bool(m["over"]) or (m["ragged"] and not m["hi"]):
+        m = _DIM.fullmatch(text.strip()) or _BY_NUMBER.fullmatch(text.strip())
+        given = m.groupdict() if m is not None else {}
+        is_ragged = bool(given.get("ragged") or given.get("of"))
+        if m is None or is_ragged != bool(m["over"]) or (given.get("ragged") and not m["hi"]) or (m["align"] and not is_ragged):
             raise typer.BadParameter(f"{text!r}: wanted NAME=LO:HI, NAME@ARGUMENT.AXIS=LO:HI or ARGUMENT.AXIS=LO:HI, with "
-                                     ":MULTIPLE at the end if need be, NAME=ragged:LO:HI:OUTER, or NAME=VALUE",
-                                     param_hint="--dim")
+                                     ":MULTIPLE at the end if need be, NAME=ragged:LO:HI:OUTER or NAME=ragged:of=LENGTH:OUTER "
+                                     "with :align=ROWS at the end if need be, or NAME=VALUE", param_hint="--dim")
         name, at = (m["name"], tuple(m["place"].split(","))) if m["name"] else (m["place"], None)
-        known: Mapping[str, object] = values if m["hi"] is None else ranges
+        is_value = not is_ragged and m["hi"] is None
+        known: Mapping[str, object] = values if is_value else ranges
         if name in known:
             raise typer.BadParameter(f"{name!r} is given twice", param_hint="--dim")
-        if m["hi"] is None:
+        if is_value:
             if at:
                 raise typer.BadParameter(f"{text!r}: a place needs a range, LO:HI", param_hint="--dim")
             values[name] = int(m["lo"])
+        elif "of" in given:
+            ranges[name] = _by_number(text, given, at)
         else:
             dim = _range(text, int(m["lo"]), int(m["hi"]), int(m["multiple"] or 1), at)
-            ranges[name] = Ragged(dim, over=m["over"]) if m["ragged"] else dim
+            ranges[name] = _ragged(text, dim, given) if is_ragged else dim
     return DimArguments(ranges, values, batches)
+
+
+def _ragged(text: str, dim: Dim, given: Mapping[str, str | None]) -> Ragged:
+    try:
+        return Ragged(dim, over=given["over"] or "", align=int(given["align"] or 1))
+    except OptionError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint="--dim") from error
+
+
+def _by_number(text: str, given: Mapping[str, str | None], at: tuple[str, ...] | None) -> Ragged:
+    try:
+        return Ragged(over=given["over"] or "", of=given["of"] or "", at=at, align=int(given["align"] or 1))
+    except (OptionError, ValueError) as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint="--dim") from error
 
 
 def _range(text: str, lo: int, hi: int, multiple: int, at: tuple[str, ...] | None) -> Dim:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from tilewright.compiler.cli.arguments import parse_dims
+from tilewright.compiler.cli.batches import batch_of
 from tilewright.compiler.cli.compile import describe
 from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Target
 from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
@@ -54,7 +55,7 @@ def explain_command(
     values = arguments.values
     if not values and not arguments.batches and program.dims:
         return
-    dims: dict[str, Any] = {**values, **arguments.batches} if program.ragged else dict(check_dims(program, values))
+    dims: dict[str, Any] = batch_of(program, arguments) if program.ragged else dict(check_dims(program, values))
     explanation, memory = fn.explain(**dims), fn.memory(**dims)
     for call in explanation.calls:
         figures = {"predicted": known(call.predicted, call.predicted), "measured": known(call.measured, call.measured)}

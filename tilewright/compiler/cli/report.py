@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tilewright.compiler.cli.arguments import DimArguments, parse_dims
+from tilewright.compiler.cli.batches import batch_of
 from tilewright.compiler.cli.model_files import place_to_write
 from tilewright.compiler.cli.output import JSON_HELP, Output
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.artifact import Artifact, LazyBundle
+
+if TYPE_CHECKING:
+    from tilewright.compiler.report.report_page import ReportSection
 
 
 def report_command(
     file: Annotated[Path, typer.Argument(help="A tuning log (a file or folder) or a saved model (.tw).", exists=True)],
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
+    dim: Annotated[
+        list[str] | None, typer.Option(help="Lengths of the batch that the page of a ragged model is about: S=5,90. Repeatable.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Show what a tuning did and how well a model runs, on a page that needs no network. Needs the extra `report` (plotly)."""
     from tilewright.compiler.report.report_page import page
-    from tilewright.compiler.report.report_sources import from_artifact, from_log
+    from tilewright.compiler.report.report_sources import from_log
 
     try:
         import plotly  # noqa: F401
@@ -28,9 +37,19 @@ def report_command(
     out = Output(json)
     place_to_write(output)
     with out.skipped_lines():
-        sections = from_artifact(file) if file.suffix == ".tw" else from_log(file)
+        sections = _of_model(file, parse_dims(dim)) if file.suffix == ".tw" else from_log(file)
     if not sections:
         raise OptionError(f"{file} holds neither slots nor measurements nor certificates; wanted a log of `tilewright tune`")
     output.write_text(page(file.name, sections), encoding="utf-8")
     out.event("report", output=str(output), sections=[s.title for s in sections])
     out.text(f"{output}: {', '.join(s.title.lower() for s in sections)}")
+
+
+def _of_model(file: Path, dims: DimArguments) -> list[ReportSection]:
+    from tilewright.compiler.report.report_sources import from_artifact
+
+    opened = Artifact(file)
+    program = LazyBundle(opened, opened.manifest.groups[0]).program()
+    if not program.ragged and (dims.values or dims.batches):
+        raise OptionError(f"{file} has no ragged dim: --dim gives the lengths of a batch; leave it out")
+    return from_artifact(program, batch_of(program, dims))

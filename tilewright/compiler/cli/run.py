@@ -13,11 +13,13 @@ import numpy.typing as npt
 import typer
 
 from tilewright.compiler.cli.arguments import DIM_HELP, INPUT_HELP, load_inputs, parse_dims
+from tilewright.compiler.cli.batches import batch_inputs, batch_of, batches_of, without_gaps
 from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Seed, Target
 from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
 from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.ragged_point import lengths_of
 from tilewright.runtime.tensor import DType
 
 if TYPE_CHECKING:
@@ -51,7 +53,9 @@ _ROUNDING = {"f32": DType.F32, "tf32": DType.F16, "f16": DType.F16, "bf16": DTyp
 
 def run_command(
     file: Annotated[Path, typer.Argument(help=ANY_MODEL_HELP, exists=True, dir_okay=False)],
-    dim: Annotated[list[str] | None, typer.Option(help=f"{DIM_HELP} T=64 picks the value to run at.")] = None,
+    dim: Annotated[
+        list[str] | None, typer.Option(help=f"{DIM_HELP} T=64 picks the value to run at, S=5,90 the lengths of a batch.")
+    ] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help=INPUT_HELP)] = None,
     constants: Constants = None,
     target: Target = "host",
@@ -73,19 +77,20 @@ def run_command(
     fn, fixed = model.fn, model.constants() if check else {}
     given = load_inputs(inputs)
     program: Program = fn.program
-    if program.ragged:
-        raise OptionError(f"{file}: `run` draws one size for each dim, and {program.ragged[0].name} has a length for each of "
-                          f"{program.ragged[0].over}; call it from Python with tw.Jagged(values, lengths)")
+    chosen: list[dict[str, Any]]
     if shapes:
-        _refuse_values(arguments.values)
-        chosen = shapes_of(program.ranges(), shapes, seed)
+        _refuse_values([*arguments.values, *arguments.batches])
+        chosen = [*(batches_of(program, shapes, seed) if program.ragged else shapes_of(program.ranges(), shapes, seed))]
+    elif program.ragged:
+        chosen = [dict(lengths_of(program, batch_of(program, arguments))[1])]
     else:
         chosen = [check_dims(program, {**dims_of(program, given), **arguments.values})]
     rows, wrong = [], 0
     for number, dims in enumerate(chosen):
-        arrays = random_inputs(program, dims, seed + number, given)
+        drawn = seed + number, given
+        arrays = batch_inputs(program, dims, *drawn) if program.ragged else random_inputs(program, dims, *drawn)
         results, seconds = _call(fn, arrays)
-        errors: Sequence[Comparison | None] = _compare(program, fixed, arrays, results) if check else [None] * len(results)
+        errors: Sequence[Comparison | None] = _compare(program, fixed, arrays, results, dims) if check else [None] * len(results)
         row, bad = _report(out, program, dims, seconds, list(zip(results, errors, strict=True)))
         rows += row
         wrong += bad
@@ -102,7 +107,7 @@ def run_command(
         raise typer.Exit(1)
 
 
-def _refuse_values(values: Mapping[str, int]) -> None:
+def _refuse_values(values: Sequence[str]) -> None:
     if values:
         raise typer.BadParameter(f"--shapes picks the values of {', '.join(values)}", param_hint="--dim")
 
@@ -120,7 +125,7 @@ def _call(fn: CompiledFunction, arrays: Sequence[Array]) -> tuple[list[Array], f
 
 
 def _report(
-    out: Output, program: Program, dims: Mapping[str, int], seconds: float, results: Sequence[tuple[Array, Comparison | None]]
+    out: Output, program: Program, dims: Mapping[str, Any], seconds: float, results: Sequence[tuple[Array, Comparison | None]]
 ) -> tuple[list[tuple[object, ...]], int]:
     """A table row per result, and whether one of them is wrong. results: each with its comparison, if it was compared."""
     rows: list[tuple[object, ...]] = []
@@ -144,12 +149,18 @@ def _report(
 
 
 def _compare(
-    program: Program, constants: Mapping[str, Array], arrays: Sequence[Array], results: Sequence[Array]
+    program: Program, constants: Mapping[str, Array], arrays: Sequence[Array], results: Sequence[Array], dims: Mapping[str, Any]
 ) -> Sequence[Comparison]:
-    from tilewright.compiler.reference import compare, evaluate
+    """dims: at which it was called; of a ragged program the lengths of the batch."""
+    from tilewright.compiler.reference import compare, evaluate, evaluate_ragged
 
-    reference = evaluate(program.source, source_inputs(program, constants, arrays))
-    return [compare(got, want) for got, want in zip(results, reference, strict=True)]
+    if not program.ragged:
+        reference = evaluate(program.source, source_inputs(program, constants, arrays))
+        return [compare(got, want) for got, want in zip(results, reference, strict=True)]
+    own = [without_gaps(x, a, program, dims) for x, a in zip(arrays, program.inputs, strict=True)]
+    found = evaluate_ragged(program.source, program.ragged[0].over, source_inputs(program, constants, own), dims)
+    compact = [without_gaps(x, a, program, dims).reshape(-1) for x, a in zip(results, program.outputs, strict=True)]
+    return [compare(got, want) for got, want in zip(compact, found, strict=True)]
 
 
 def source_inputs(program: Program, constants: Mapping[str, Array], arrays: Sequence[Array]) -> list[Array]:

@@ -255,7 +255,7 @@ def _info(name: str, dim: Dim, extents: Mapping[str, Expr], places: Places) -> D
             f"{name} itself, or a multiple of it"
         )
     return DimInfo(name, dim.lo, dim.hi, dim.multiple_of, dim.samples, at,
-                   *((dim.over, dim.length) if isinstance(dim, Ragged) else ()))
+                   *((dim.over, dim.length, dim.align) if isinstance(dim, Ragged) else ()))
 
 
 def _write(fn: ir.Operation, extents: Mapping[str, Expr], ranges: ShapeRange) -> None:

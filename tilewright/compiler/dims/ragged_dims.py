@@ -71,7 +71,8 @@ def _sum_of(names: Sequence[str], ranges: Mapping[str, DimInfo]) -> DimInfo:
     """The sum over all sequences of the product of some lengths."""
     own = [ranges[n] for n in names]
     outer = ranges[own[0].over]
-    lo, hi, multiple = (math.prod(values) for values in zip(*((d.lo, d.hi, d.multiple_of) for d in own), strict=True))
+    each = ((d.stored(d.lo), d.stored(d.hi), d.stored_step) for d in own)
+    lo, hi, multiple = (math.prod(values) for values in zip(*each, strict=True))
     return DimInfo(total_name(*names), outer.lo * lo, outer.hi * hi, multiple)
 
 

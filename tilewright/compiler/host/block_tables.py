@@ -30,7 +30,7 @@ _ALIGNED = 64
 def with_block_tables(plan: HostPlan) -> HostPlan:
     """The plan for a GPU: calls that are made for each sequence have workloads whose kernels serve all of them. In the current
     context."""
-    ragged = {o.dim.name for o in plan.ragged}
+    ragged = {o.dim.name: o.dim.stored_length for o in plan.ragged}
     made: dict[tuple[str, str], Workload] = {}
     calls = []
     for call in plan.calls:
@@ -52,9 +52,10 @@ def _without_idle_strides(call: PlannedCall) -> tuple[PlacedOperand, ...]:
                  for o, shape in zip(call.operands, shapes, strict=True))
 
 
-def _segments(call: PlannedCall, ragged: set[str]) -> Segments:
-    """What differs between the sequences of a call."""
+def _segments(call: PlannedCall, stored: Mapping[str, Expr]) -> Segments:
+    """What differs between the sequences of a call. stored: ragged dim -> rows from a sequence to the next."""
     assert call.segments is not None
+    ragged = stored.keys()
     places = enumerate(zip(call.operands, call.segments, strict=True))
     pointers = tuple(i for i, (o, e) in places if e is not None or o.offset.symbols & ragged)
     strides = tuple((i, a) for i, o in enumerate(call.operands) for a, s in enumerate(o.strides) if s.symbols & ragged)
@@ -69,7 +70,7 @@ def _segments(call: PlannedCall, ragged: set[str]) -> Segments:
         if (number := elements.constant) is not None and not axes:
             outer.append((i, number))
         elif len(axes) == 1 and (length := extents[axes[0]].substitute(local)).symbol in ragged \
-                and elements == length * operand.strides[axes[0]]:
+                and elements == length.substitute(stored) * operand.strides[axes[0]]:
             rows.append((i, axes[0]))
     return Segments(pointers, strides, dims, tuple(rows), tuple(outer))
 

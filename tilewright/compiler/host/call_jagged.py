@@ -1,7 +1,8 @@
 """The part of a binder that takes calls with tw.Jagged, as LLVM IR: they become calls with packed rows and offsets.
 
-Of programs with one ragged dim whose sequences are rows of every ragged argument. All of these have to be tw.Jagged with one and
-the same array of offsets; any other call goes on as it is. Results become tw.Jagged, which take that array over.
+Of programs with one ragged dim whose sequences are rows of every ragged argument, one after the other. All of these have to be
+tw.Jagged with one and the same array of offsets; any other call goes on as it is. Results become tw.Jagged, which take that array
+over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ PACKED = "enter_packed"
 def takes_jagged(program: Program) -> bool:
     """Is the program one that this code is for?"""
     arguments = [a for a in (*program.inputs, *program.outputs) if a.ragged]
-    return len(program.ragged) == 1 and not program.sums and any(a.ragged for a in program.inputs) \
+    return len(program.ragged) == 1 and not program.ragged[0].has_gaps and not program.sums \
+        and any(a.ragged for a in program.inputs) \
         and not any(a.block for a in arguments)
 
 

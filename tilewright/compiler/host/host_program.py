@@ -52,7 +52,6 @@ from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel, offset_symbol
 from tilewright.runtime.program.program import Check
-from tilewright.runtime.ragged_dim import factors_of
 from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
@@ -212,7 +211,7 @@ class HostProgram:
         if self.gpu:  # behind all other tensors, as the host has them; null where they are on the device alone
             places = [places[-1] + 1 + len(self.plan.bound) + len(self.plan.outputs) + i for i, _ in enumerate(places)]
         offsets = [self._word(tensors, p, llvm.PointerType.get()) for p in places]
-        self.sequences = SequenceLoop(self.plan.ragged, env, offsets, [n for n in self.plan.sums if len(factors_of(n)) > 1])
+        self.sequences = SequenceLoop(self.plan.ragged, env, offsets, self.plan.sums)
         checks = [(n, c) for n, c in enumerate(self.checks) if c in self.sequence_checks]
         known = all_of([self._is_there(o) for o in offsets]) if self.gpu else True
         found = choose(known, self.i64, lambda: self.sequences.lengths(checks, len(self.checks) + 1), lambda: self._number(0))

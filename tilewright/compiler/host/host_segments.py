@@ -22,7 +22,7 @@ from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.program import Check
-from tilewright.runtime.ragged_dim import factors_of
+from tilewright.runtime.ragged_dim import factors_of, total_name
 from tilewright.runtime.shape import Atom, Expr
 
 HEAD = 8  # words before the first entry: the number of sequences
@@ -109,8 +109,8 @@ def table_bytes(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Seque
 
 @dataclass(frozen=True)
 class OneSequence:
-    """One sequence within the loop over all. number: its own; starts: ragged dim -> where it begins among all rows; dims: the
-    model's, with its lengths; sums: products of lengths -> their sum over the sequences before."""
+    """One sequence within the loop over all. number: its own; starts: ragged dim -> the sum of the lengths before; dims: the
+    model's, with its lengths; sums: products of lengths, and lengths that are aligned -> their sum over the sequences before."""
 
     number: Index
     starts: Mapping[str, Index]
@@ -140,25 +140,31 @@ class SequenceLoop:
     """Emits loops over the sequences of a call.
 
     Args:
-        dims: of the model. offsets: address of each ragged dim's offsets. products: dims that are sums of products of lengths.
+        dims: of the model. offsets: address of each ragged dim's offsets. sums: dims that are sums over the sequences, of lengths
+            that are aligned or of products of lengths.
     """
 
     def __init__(self, ragged: Sequence[Offsets], dims: Mapping[str, Index], offsets: Sequence[ir.Value],
-                 products: Sequence[str] = ()) -> None:
-        self.ragged, self.dims, self.offsets, self.products = ragged, dims, offsets, products
+                 sums: Sequence[str] = ()) -> None:
+        self.ragged, self.dims, self.offsets = ragged, dims, offsets
+        gaps = {o.dim.name for o in ragged if o.dim.has_gaps}
+        self.summed = [s for s in sums if len(factors_of(s)) > 1 or gaps.intersection(factors_of(s))]
         self.i64 = integer_type(64)
         self.count = dims[ragged[0].dim.over]
 
     def lengths(self, checks: Sequence[tuple[int, Check]], first: int) -> ir.Value:
         """A status: 0, or 1 + the number of a check that a sequence fails, or `first` + the number of a dim whose offsets do not
         begin at 0, do not end at the rows that there are, or make a length that is out of range, or of one that is part of a
-        product that does not add up to its dim."""
+        sum that does not add up to its dim."""
         begin = [self._at(p, Index(0)) for p in self.offsets]
         status = Index(0).value(self.i64)
         for number, (offsets, start) in enumerate(zip(self.ragged, begin, strict=True)):
-            rows = self.dims[f"sum({offsets.dim.name})"]
-            for wrong in (start.eq(0), self._at(self.offsets[number], self.count).eq(rows)):
-                status = arith.select(wrong, status, self._number(first + number))
+            rows = total_name(offsets.dim.name)
+            right = [start.eq(0)]
+            if rows not in self.summed:
+                right.append(self._at(self.offsets[number], self.count).eq(self.dims[rows]))
+            for holds in right:
+                status = arith.select(holds, status, self._number(first + number))
 
         def body(b: Index, before: ir.Value, *sums: ir.Value) -> list[ir.Value]:
             sequence, after = self._sequence(b, {}), before
@@ -174,15 +180,19 @@ class SequenceLoop:
                 holds = holds if not isinstance(holds, bool) else constant(integer_type(1), int(holds))
                 failed = arith.andi(good, arith.xori(holds, constant(integer_type(1), 1)))
                 after = arith.select(failed, self._number(number + 1), after)
-            products = [reduce(mul, (sequence.dims[n] for n in factors_of(p)), Index(1)) for p in self.products]
-            return [after, *((Index(s) + p).value(self.i64) for s, p in zip(sums, products, strict=True))]
+            stored = [emit_expr(self._stored(s), sequence.dims) for s in self.summed]
+            return [after, *((Index(s) + p).value(self.i64) for s, p in zip(sums, stored, strict=True))]
 
-        status, *sums = loop(0, self.count, 1, body, [status, *(self._number(0) for _ in self.products)], self.i64)
+        status, *sums = loop(0, self.count, 1, body, [status, *(self._number(0) for _ in self.summed)], self.i64)
         names = [o.dim.name for o in self.ragged]
-        for product, found in zip(self.products, sums, strict=True):
-            wrong = arith.andi(Index(status).eq(0), arith.xori(Index(found).eq(self.dims[product]), constant(integer_type(1), 1)))
-            status = arith.select(wrong, self._number(first + names.index(factors_of(product)[0])), status)
+        for name, found in zip(self.summed, sums, strict=True):
+            wrong = arith.andi(Index(status).eq(0), arith.xori(Index(found).eq(self.dims[name]), constant(integer_type(1), 1)))
+            status = arith.select(wrong, self._number(first + names.index(factors_of(name)[0])), status)
         return status
+
+    def _stored(self, name: str) -> Expr:
+        """What one sequence adds to a sum."""
+        return reduce(mul, (self._names[n].dim.stored_length for n in factors_of(name)), Expr.of(1))
 
     def launch(self, call: PlannedCall, room: ir.Value, words: int,
                fill: Callable[[OneSequence, ir.Value], None]) -> Index:

@@ -1,6 +1,7 @@
 """pack_plan: the plan of a model for one sequence becomes that for all sequences of a call, one after the other in each buffer.
 
-Everything that depends on the sequence has, in its buffer, what it is for the first sequence, then for the second, and so on. A
+Everything that depends on the sequence has, in its buffer, what it is for the first sequence, then for the second, and so on;
+where sequences are aligned, the rows up to the next one are those of nobody. A
 call that computes every row from the same row alone runs once over all rows. Any other is made for each sequence, all of them in
 one launch (host_segments.py).
 """
@@ -54,8 +55,13 @@ class Sequences:
 
     @property
     def longest(self) -> dict[str, int]:
-        """Ragged dim -> the most that one length may be."""
-        return {d.name: d.hi for d in self.dims if d.over}
+        """Ragged dim -> the most rows that one sequence may take."""
+        return {d.name: d.stored(d.hi) for d in self.dims if d.over}
+
+    def stored(self, elements: Expr | None) -> Expr | None:
+        """From the beginning of a sequence to that of the next, where one takes so many elements."""
+        aligned = {d.name: d.stored_length for d in self.dims if d.over and d.has_gaps}
+        return elements.substitute(aligned) if elements is not None and aligned else elements
 
     def rows(self, expr: Expr) -> Expr:
         """The sum over all sequences."""
@@ -166,7 +172,7 @@ class _Packer:
         own = [self.elements.get(o.place) for o in call.operands]
         dim = self._rows_along(call, own)
         if dim is None:
-            return replace(call, segments=tuple(own))
+            return replace(call, segments=tuple(map(self.sequences.stored, own)))
         return replace(call, dims=tuple(e.substitute({dim: total(dim)}) for e in call.dims))
 
     def _rows_along(self, call: PlannedCall, elements: Sequence[Expr | None]) -> str | None:

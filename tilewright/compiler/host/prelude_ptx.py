@@ -110,18 +110,20 @@ class _Prelude:
             ptx.branch(below, lambda: tree(node.below), lambda: tree(node.above))
 
         tree(group.table.root)
-        for wrong in self._wrong(starts, dims):
+        for wrong in self._wrong(number, starts, dims, self._sums_before(call, number)):
             ptx.put(units, ptx.chosen(wrong, ptx.number(0), units))
         ptx.store(kernel, at)
         ptx.store(units, at, WORD)
 
-    def _wrong(self, starts: Mapping[str, Word], dims: Mapping[str, Word]) -> list[str]:
+    def _wrong(self, number: Word, starts: Mapping[str, Word], dims: Mapping[str, Word],
+               sums: Mapping[Expr, Word]) -> list[str]:
         """Conditions under which a sequence is left out, since nobody waits to be told of it."""
         ptx, found = self.ptx, []
         for name, offsets in self.names.items():
             dim, length = offsets.dim, dims[name]
-            end = starts[name] + length
-            found += [ptx.condition("lt", starts[name], ptx.number(0)), ptx.condition("gt", end, self.dims[total_name(name)]),
+            start = self._begin(dim.stored_length, number, starts, dims, sums)
+            end = start + length
+            found += [ptx.condition("lt", start, ptx.number(0)), ptx.condition("gt", end, self.dims[total_name(name)]),
                       ptx.condition("lt", length, ptx.number(dim.lo)), ptx.condition("gt", length, ptx.number(dim.hi))]
             if dim.multiple_of > 1:
                 left = ptx.expr(Expr.dim("n") % dim.multiple_of, {"n": length})
@@ -132,8 +134,9 @@ class _Prelude:
     # -- its place and its entry
 
     def _products(self, call: PlannedCall) -> list[Expr]:
-        """Products of lengths whose sums over the sequences before say where a sequence begins."""
-        terms = [own for e in call.segments or () if e is not None for own, _ in split(e, self.names)]
+        """Products of lengths, and lengths that are aligned, whose sums over the sequences before say where a sequence begins."""
+        elements = [*(e for e in call.segments or () if e is not None), *(o.dim.stored_length for o in self.ragged)]
+        terms = [own for e in elements for own, _ in split(e, self.names)]
         return sorted({t for t in terms if t != Expr.of(1) and t.symbol is None})
 
     def _sums_before(self, call: PlannedCall, number: Word) -> dict[Expr, Word]:
@@ -190,7 +193,8 @@ class _Prelude:
             elif param.kind == "stride":
                 value = ptx.expr(call.operands[param.index].strides[param.axis], dims)
             elif param.kind == "tensor_map":
-                value = number if param.axis == OUTER else starts[self._rows_of(call, param)]
+                whole = param.axis == OUTER
+                value = number if whole else self._begin(self._rows_of(call, param), number, starts, dims, sums)
             else:
                 operand, elements = call.operands[param.index], (call.segments or ())[param.index]
                 value = ptx.expr(base_offset(operand, self.names), dims)
@@ -199,9 +203,9 @@ class _Prelude:
                 value = value * ptx.number(operand.dtype.bytes)
             ptx.store(value, entry, place * WORD)
 
-    def _rows_of(self, call: PlannedCall, param: Param) -> str:
-        """The ragged dim whose sequences are rows along an axis of an operand."""
+    def _rows_of(self, call: PlannedCall, param: Param) -> Expr:
+        """Rows from a sequence to the next, along an axis of an operand whose sequences are rows."""
         shape = (*call.workload.inputs, *call.workload.outputs)[param.index].dims
         name = shape[param.axis].substitute(dict(zip(call.workload.dims, call.dims, strict=True))).symbol
         assert name is not None
-        return name
+        return self.names[name].dim.stored_length

@@ -49,11 +49,12 @@ class SentDim(msgspec.Struct, frozen=True):
     at: tuple[str, ...] | None
     over: str = ""
     length: str = ""
+    align: int = 1
 
     @staticmethod
     def of(dims: Mapping[str, Dim]) -> dict[str, SentDim]:
-        return {n: SentDim(d.lo, d.hi, d.multiple_of, d.samples, d.at, *((d.over, d.length) if isinstance(d, Ragged) else ()))
-                for n, d in dims.items()}
+        return {n: SentDim(d.lo, d.hi, d.multiple_of, d.samples, d.at,
+                           *((d.over, d.length, d.align) if isinstance(d, Ragged) else ())) for n, d in dims.items()}
 
 
 class CompileRequest(msgspec.Struct, frozen=True):
@@ -163,7 +164,7 @@ def _arrays(sent: Iterable[SentArray], data: np.ndarray) -> dict[str, np.ndarray
 
 
 def _dims(sent: Mapping[str, SentDim]) -> dict[str, Dim]:
-    return {n: Ragged(d.lo, d.hi, d.over, d.multiple_of, d.samples, d.at, d.length) if d.over
+    return {n: Ragged(d.lo, d.hi, d.over, d.multiple_of, d.samples, d.at, d.length, d.align) if d.over
             else Dim(d.lo, d.hi, d.multiple_of, d.samples, d.at) for n, d in sent.items()}
 
 

@@ -29,8 +29,12 @@ def evaluate_ragged(model: str, outer: str, inputs: Sequence[npt.ArrayLike],
     with new_context():
         module = ir.Module.parse(model)
         extents = [read_dims(named[DIMS]) if DIMS in named else () for named in argument_attributes(next(functions(module)))]
+        return _evaluate(module, extents, outer, [np.asarray(x) for x in inputs], lengths)
+
+
+def _evaluate(module: ir.Module, extents: Sequence[Sequence[Expr]], outer: str, arrays: Sequence[Array],
+              lengths: Mapping[str, Sequence[int]]) -> list[Array]:
     own = {outer, *lengths}
-    arrays = [np.asarray(x) for x in inputs]
     depends = [any(e.symbols & own for e in dims) for dims in extents]
     starts = [0] * len(arrays)
     found: list[list[Array]] = []
@@ -44,8 +48,9 @@ def evaluate_ragged(model: str, outer: str, inputs: Sequence[npt.ArrayLike],
                 starts[i] += prod(shape)
             else:
                 arguments.append(array)
-        found.append(evaluate(model, arguments))
-    return [np.concatenate([r.reshape(-1) for r in result]) for result in zip(*found, strict=True)]
+        found.append(evaluate(module, arguments))
+    count = len(ir.FunctionType(ir.TypeAttr(next(functions(module)).attributes["function_type"]).value).results)
+    return [np.concatenate([np.zeros(0), *(own[i].reshape(-1) for own in found)]) for i in range(count)]
 
 
 def _extent(expr: Expr, point: Mapping[str, int], array: Array, axis: int) -> int:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.report.batch_section import padding_of_a_batch
 from tilewright.compiler.report.farm_section import farm_section
 from tilewright.compiler.report.report_page import ReportSection, Table, figure
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.artifact import Artifact, LazyBundle
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.program.program import Program
 from tilewright.search.database.records import TuningRecord
 from tilewright.search.database.slot_records import SlotRecord
 from tilewright.search.database.stored_log import open_log
@@ -38,11 +39,11 @@ def from_log(path: Path) -> list[ReportSection]:
     return found
 
 
-def from_artifact(path: Path) -> list[ReportSection]:
-    """The kernel that each shape gets, and the certificates."""
-    opened = Artifact(path)
-    program = LazyBundle(opened, opened.manifest.groups[0]).program()
+def from_artifact(program: Program, batch: Mapping[str, Any]) -> list[ReportSection]:
+    """The kernel that each shape gets, the padding of a batch of a ragged model, and the certificates."""
     found = [chosen_kernels(program.tables)] if program.tables else []
+    if program.ragged:
+        found.append(padding_of_a_batch(program, batch))
     if program.certificates:
         found.append(regret_of_certificates(program.certificates, {t.workload: t.name for t in program.tables}))
     return found

@@ -51,10 +51,11 @@ def shapes_of(workload: Workload, model: OutlinedModel, batches: Sequence[Length
     """The shapes of a workload's local dims in these batches, each with how often it is run; none without work. Free dims are at
     their middle."""
     free = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims}
+    stored = {o.dim.name: o.dim.stored for o in model.plan.ragged}
     found: Local = []
     for lengths in batches:
         sequences = [dict(zip(lengths, own, strict=True)) for own in zip(*lengths.values(), strict=True)]
-        sums = {d.name: sum(prod(s[n] for n in factors_of(d.name)) for s in sequences)
+        sums = {d.name: sum(prod(stored[n](s[n]) for n in factors_of(d.name)) for s in sequences)
                 for d in model.ingested.dims if factors_of(d.name)}
         whole = {**free, **sums, model.plan.ragged[0].dim.over: len(sequences)}
         for call in model.plan.calls:

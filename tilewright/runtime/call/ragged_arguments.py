@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.call.jagged import Jagged, Offsets, array_of, joined, offsets_of
+from tilewright.runtime.call.jagged import Jagged, Offsets, array_of, joined, offsets_of, spread
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Argument, DimInfo
 from tilewright.runtime.shape import Expr
@@ -43,16 +44,18 @@ def from_list(sequences: list[Any]) -> Jagged | None:
     return Jagged.checked(values, np.array(ends, np.int64)) if ends[-1] == len(values) else None
 
 
-def from_blocks(sequences: Sequence[Any], argument: Argument) -> tuple[Any, Lengths]:
+def from_blocks(sequences: Sequence[Any], argument: Argument, dims: Mapping[str, DimInfo]) -> tuple[Any, Lengths]:
     """The packed argument, and what the list says of the lengths of each ragged dim.
 
+    Args:
+        dims: the ragged ones by name.
     Raises:
         ShapeError, DTypeError: the arrays do not agree with each other or with the argument.
     """
     what = f"argument {argument.name}"
     if not argument.block:
-        rows = joined(sequences, what)
-        return rows, {argument.ragged: offsets_of([len(s) for s in sequences], what)}
+        rows, ends = joined(sequences, what), offsets_of([len(s) for s in sequences], what)
+        return aligned(rows, ends, dims[argument.ragged]), {argument.ragged: ends}
     torch = sys.modules.get("torch")
     if torch is None or not all(isinstance(s, torch.Tensor) for s in sequences):
         sequences = [array_of(s, f"{what}: sequence {number}") for number, s in enumerate(sequences)]
@@ -73,7 +76,28 @@ def from_blocks(sequences: Sequence[Any], argument: Argument) -> tuple[Any, Leng
             shown = list(sequences[wrong[0]].shape)
             raise ShapeError(f"{what}: sequence {wrong[0]} is of {shown}; wanted one extent {name} in "
                              f"[{', '.join(argument.block)}]")
-    return joined([s.reshape(-1) for s in sequences], what).reshape(-1, *map(int, (argument.dims or ())[1:])), known
+    flat = [s.reshape(-1) for s in sequences]
+    if any(dims[n].has_gaps for n in known):
+        flat = [_filled(part, stored_elements(argument, s.shape, dims)) for part, s in zip(flat, sequences, strict=True)]
+    return joined(flat, what).reshape(-1, *map(int, (argument.dims or ())[1:])), known
+
+
+def aligned(rows: Any, offsets: Offsets, dim: DimInfo) -> Any:
+    """Rows of sequences one after the other as the dim has them."""
+    return spread(rows, offsets, 1, dim.align) if dim.has_gaps else rows
+
+
+def stored_elements(argument: Argument, shape: Sequence[int], dims: Mapping[str, DimInfo]) -> int:
+    """Elements from the part of a sequence, of this shape, to that of the next."""
+    return prod(n if e.isdigit() else dims[e].stored(n) for n, e in zip(shape, argument.block, strict=True))
+
+
+def _filled(part: Any, count: int) -> Any:
+    """Elements with as many 0 behind them as make `count`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(part, torch.Tensor):
+        return torch.nn.functional.pad(part, (0, count - len(part)))
+    return np.pad(part, (0, count - len(part)))
 
 
 def is_nested(value: Any) -> bool:

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tilewright.runtime.call.jagged import Jagged, Offsets, checked_offsets, offsets_of
+from tilewright.runtime.call.jagged import Jagged, Offsets, checked_offsets, offsets_of, starts_of
 from tilewright.runtime.call.ragged_arguments import (
     Lengths,
+    aligned,
     device_offsets,
     from_blocks,
     from_list,
@@ -23,6 +24,7 @@ from tilewright.runtime.call.ragged_arguments import (
     is_on_device,
     nested,
     offsets_by_number,
+    stored_elements,
 )
 from tilewright.runtime.call.signature import Signature
 from tilewright.runtime.errors import DTypeError, ShapeError
@@ -60,12 +62,13 @@ class RaggedCall:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._hidden = len(program.ragged) + len(program.sums)
+        self._dims = {d.name: d for d in program.ragged}
         self.inputs = program.inputs[: len(program.inputs) - self._hidden]
         self.signature = Signature(msgspec.structs.replace(program, inputs=self.inputs))
         self._rows = [i for i, a in enumerate(self.inputs) if a.ragged]
         arguments = (*self.inputs, *program.outputs)
         self._is_simple = (len(program.ragged) == 1 == self._hidden and bool(self._rows) and self.signature.is_flat
-                           and not any(a.block for a in arguments))
+                           and not any(a.block for a in arguments) and not program.ragged[0].has_gaps)
 
     def simple(self, args: Sequence[Any]) -> PackedCall | None:
         """A call by position whose sequences are all tw.Jagged or all lists, in a program of rows of one ragged dim; None of any
@@ -116,16 +119,17 @@ class RaggedCall:
             argument, value = self.inputs[number], flat[number]
             own: Lengths
             if isinstance(value, list | tuple):
-                flat[number], own = from_blocks(value, argument)
+                flat[number], own = from_blocks(value, argument, self._dims)
                 kinds.append(Kind.LIST)
             elif argument.block:
                 _refuse_kind(value, argument)
                 continue
             elif isinstance(value, Jagged):
-                flat[number], own = value.values, {argument.ragged: value.offsets}
+                flat[number], own = self._rows_of(value, argument), {argument.ragged: value.offsets}
                 kinds.append(Kind.JAGGED)
             elif is_nested(value):
-                whole, flat[number], own = nested(value, argument)
+                whole, rows, own = nested(value, argument)
+                flat[number] = aligned(rows, own[argument.ragged], self._dims[argument.ragged])
                 kinds.append(Kind.NESTED)
             else:
                 continue
@@ -139,7 +143,7 @@ class RaggedCall:
                                  f"or {dim.name}_lengths= beside the packed rows")
             check_lengths(dim, known[dim.name])
         self._same_count(known, sources)
-        sums = {d.name: _summed(d.name, known) for d in self.program.dims if factors_of(d.name)}
+        sums = {d.name: self._summed(d.name, known) for d in self.program.dims if factors_of(d.name)}
         self._check_extents(flat, sums)
         inputs = [*flat, *(known[d.name] for d in dims), *(sums[n] for n in self.program.sums)]
         return PackedCall(inputs, kinds[0] if kinds else Kind.PACKED, known, whole)
@@ -165,6 +169,9 @@ class RaggedCall:
         if not any(is_on_device(o) for o in offsets):
             return None
         lacking = [d.name for d, o in zip(dims, offsets, strict=True) if not is_on_device(o)]
+        if whole is not None and dims[0].has_gaps:
+            raise ShapeError(f"nested tensors on the device have no rows between their sequences, and {dims[0].name} is aligned "
+                             f"to {dims[0].align}; pass the rows with {offsets_name(dims[0].name)}=")
         if lacking or self.program.sums:
             what = f"the lengths of {lacking[0]} are not" if lacking else f"{self.program.sums[0]} is the extent of an array"
             raise ShapeError(f"lengths on the device: {what}; pass all lengths as NumPy arrays")
@@ -188,7 +195,7 @@ class RaggedCall:
         if call.kind is Kind.PACKED:
             return self.signature.result(returned)
         values = [returned] if len(outputs) == 1 else list(returned)
-        made = [_as_kind(call, v, o) if o.ragged else v for v, o in zip(values, outputs, strict=True)]
+        made = [_as_kind(call, v, o, self._dims) if o.ragged else v for v, o in zip(values, outputs, strict=True)]
         return self.signature.result(made[0] if len(made) == 1 else tuple(made))
 
     def _by_number(self, known: dict[str, Offsets], flat: Sequence[Any], sources: Mapping[str, str]) -> None:
@@ -212,7 +219,7 @@ class RaggedCall:
         rows = next((len(v) for v, a in zip(flat, self.inputs, strict=True)
                      if a.dims and factors_of(a.dims[0]) == (dim.name,) and len(getattr(v, "shape", ()))), None)
         if rows is not None:
-            ends = offsets_by_number(dim, outer.hi)
+            ends = starts_of(offsets_by_number(dim, outer.hi), dim.align)
             at = int(np.searchsorted(ends, rows))
             if at < len(ends) and ends[at] == rows:
                 return max(at, outer.lo)
@@ -234,8 +241,28 @@ class RaggedCall:
             argument, shape = self.inputs[number], tuple(getattr(flat[number], "shape", ()))
             name = (argument.dims or ("",))[0]
             if shape and name in sums and shape[0] != sums[name]:
+                gaps = [f"{n} aligned to {self._dims[n].align}" for n in factors_of(name) if self._dims[n].has_gaps]
                 raise ShapeError(f"argument {argument.name} has {shape[0]} rows, and the lengths of "
-                                 f"{' * '.join(factors_of(name))} add up to {sums[name]}; pass one length for each sequence")
+                                 f"{' * '.join(factors_of(name))} add up to {sums[name]}{', with ' * bool(gaps)}"
+                                 f"{' and '.join(gaps)}; pass one length for each sequence")
+
+    def _rows_of(self, value: Jagged, argument: Argument) -> Any:
+        """The rows of sequences that are aligned as the dim is."""
+        dim = self._dims[argument.ragged]
+        if value.align != dim.align and not np.array_equal(value.starts, starts_of(value.offsets, dim.align)):
+            raise ShapeError(f"argument {argument.name}: wanted sequences aligned to {dim.align} rows, got {value.align}; pass "
+                             f".aligned({dim.align}) of it, which copies, or make it with align={dim.align}")
+        return value.values
+
+    def _summed(self, name: str, known: Mapping[str, Offsets]) -> int:
+        """The sum over all sequences that a dim of this name is."""
+        first, *others = ((known[n], self._dims[n].align) for n in factors_of(name))
+        if not others:
+            return int(starts_of(*first)[-1])
+        found = np.diff(starts_of(*first))
+        for own in others:
+            found = found * np.diff(starts_of(*own))
+        return int(found.sum())
 
 
 def check_lengths(dim: DimInfo, offsets: Offsets) -> None:
@@ -248,17 +275,6 @@ def check_lengths(dim: DimInfo, offsets: Offsets) -> None:
                          "with a wider range")
 
 
-def _summed(name: str, known: Mapping[str, Offsets]) -> int:
-    """The sum over all sequences that a dim of this name is."""
-    first, *others = (known[n] for n in factors_of(name))
-    if not others:
-        return int(first[-1])
-    found = np.diff(first)
-    for offsets in others:
-        found = found * np.diff(offsets)
-    return int(found.sum())
-
-
 def _stated(dim: DimInfo, named: dict[str, Any]) -> Offsets | None:
     """What the caller says of a ragged dim by name."""
     lengths, ends = named.pop(f"{dim.name}_lengths", None), named.pop(offsets_name(dim.name), None)
@@ -269,7 +285,7 @@ def _stated(dim: DimInfo, named: dict[str, Any]) -> Offsets | None:
     return None if ends is None else checked_offsets(ends, offsets_name(dim.name))
 
 
-def _as_kind(call: PackedCall, value: Any, output: Argument) -> Any:
+def _as_kind(call: PackedCall, value: Any, output: Argument, dims: Mapping[str, DimInfo]) -> Any:
     """A result as the caller has its sequences. What is no rows becomes a list of arrays."""
     if output.block:
         sizes = [[int(e)] * (len(next(iter(call.offsets.values()))) - 1) if e.isdigit() else np.diff(call.offsets[e]).tolist()
@@ -277,14 +293,20 @@ def _as_kind(call: PackedCall, value: Any, output: Argument) -> Any:
         flat, found, start = value.reshape(-1), [], 0
         for shape in zip(*sizes, strict=True):
             found.append(flat[start : start + prod(shape)].reshape(shape))
-            start += prod(shape)
+            start += stored_elements(output, shape, dims)
         return found
+    dim = dims[output.ragged]
     if call.kind is Kind.NESTED:
         torch: Any = sys.modules["torch"]
-        return torch.nested.nested_tensor_from_jagged(value, call.nested)
+        if not dim.has_gaps:
+            return torch.nested.nested_tensor_from_jagged(value, call.nested)
+        starts = torch.from_numpy(starts_of(call.offsets[output.ragged], dim.align)).to(value.device)
+        return torch.nested.nested_tensor_from_jagged(value, starts, call.nested.diff())
     offsets = call.offsets[output.ragged]
     if call.kind is Kind.JAGGED:
-        return Jagged.checked(value, offsets)
+        return Jagged.checked(value, offsets, dim.align)
+    if dim.has_gaps:
+        return [value[a : a + n] for a, n in zip(starts_of(offsets, dim.align).tolist(), np.diff(offsets).tolist(), strict=False)]
     ends = offsets.tolist()
     return [value[a:b] for a, b in pairwise(ends)]
 

@@ -15,7 +15,7 @@ from tilewright.runtime.program.data_branches import how
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.html_table import html_table
 from tilewright.runtime.program.program import Call, Program
-from tilewright.runtime.program.ragged_point import lengths_of
+from tilewright.runtime.program.ragged_point import lengths_of, sums_of
 from tilewright.runtime.program.steps import IfStep, LoopStep, all_steps, counters_of, shown, with_counters
 from tilewright.runtime.shape import Expr
 
@@ -30,7 +30,7 @@ class CallChoice(msgspec.Struct, frozen=True):
     predicted, measured: seconds that the search expects and that it measured at this shape; 0 where it did not. why: what
     the choice rests on. Of a call for each sequence of a batch: the units of all, the rest of the one with most of them.
     useful, executed: operations, of all sequences; 0 where they are not known. What is beyond the useful ones is padding of
-    tiles.
+    tiles, and rows between sequences that are aligned.
     """
 
     call: int
@@ -54,11 +54,15 @@ class CallChoice(msgspec.Struct, frozen=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
-    """Bytes that a call takes beside its inputs; `constants` are shared by all calls."""
+    """Bytes that a call takes beside its inputs; `constants` are shared by all calls.
+
+    padding: of a batch: the bytes of arena and outputs that belong to no sequence, since sequences are aligned (tw.Ragged).
+    """
 
     arena: int
     constants: int
     outputs: int
+    padding: int = 0
 
     @property
     def total(self) -> int:
@@ -137,6 +141,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
     counted = {c.name: as_integer(dims[c.name], f"counter {c.name}") for c in counters_of(program.tree) if c.name in dims}
     dims, lengths = lengths_of(program, {name: value for name, value in dims.items() if name not in counted})
     point = with_counters(program.tree, {**resolve(program, dims), **counted})
+    own = {**point, **sums_of(program, lengths)} if lengths else point  # without rows between the sequences
     choices = []
     together = "in one launch" if program.target.startswith("host") else "by a block table"
     for number, call in enumerate(program.calls):
@@ -147,6 +152,8 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
         numbers = [table.select({**one, **layout}).kernel for one, layout in found]
         kernels = [table.kernels[n] for n in numbers]
         work = [table.operations(n, one) for n, (one, _) in zip(numbers, found, strict=True)]
+        if own != point and not call.over:
+            work = [(table.operations(numbers[0], _local(table, call, own)[0])[0], work[0][1])]
         units = [math.prod(k.units(one)) for k, (one, _) in zip(kernels, found, strict=True)]
         if not units:
             continue
@@ -192,11 +199,17 @@ def _local(table: DispatchTable, call: Call, point: Mapping[str, int]) -> tuple[
 
 def memory(program: Program, dims: Mapping[str, Any], threads: int) -> MemoryUse:
     """Bytes of arena, constants and results at these dims; errors as `explain`."""
-    point = resolve(program, lengths_of(program, dims)[0])
-    arena = Expr.parse(program.arena).evaluate({**point, "threads": threads})
+    dims, lengths = lengths_of(program, dims)
+    point = resolve(program, dims)
+
+    def arena_and_outputs(point: Mapping[str, int]) -> tuple[int, int]:
+        outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)
+        return Expr.parse(program.arena).evaluate({**point, "threads": threads}), outputs
+
     constants = {c.digest: math.prod(c.shape) * c.dtype.bytes for c in program.constants}
-    outputs = sum(math.prod(e.evaluate(point) for e in a.spec().dims) * a.dtype.bytes for a in program.outputs)
-    return MemoryUse(arena, sum(constants.values()), outputs)
+    arena, outputs = arena_and_outputs(point)
+    padding = arena + outputs - sum(arena_and_outputs({**point, **sums_of(program, lengths)}))
+    return MemoryUse(arena, sum(constants.values()), outputs, padding)
 
 
 def duration(seconds: float) -> str:

@@ -35,7 +35,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 7: what was asked of the compile; the native call path counts calls by their shape
 # 8: ragged programs for GPUs have block tables, which a launch of their own fills; launches on a GPU find their records by call,
 # then by kernel
-SCHEMA = 8
+# 9: sequences of ragged dims may be aligned
+SCHEMA = 9
 GRAPH_MEMORY = 64 << 20
 
 
@@ -43,7 +44,8 @@ class DimInfo(msgspec.Struct, frozen=True):
     """A model dim: its range and the places it is read from ("x.1": axis 1 of input x; "n": a scalar input).
 
     over: of a ragged dim, whose range is that of one length: the dim that counts the sequences. length: of one whose lengths
-    follow from the numbers of the sequences: text of an Expr over the name `over`.
+    follow from the numbers of the sequences: text of an Expr over the name `over`. align: of one whose sequences begin at
+    multiples of it.
     """
 
     name: str
@@ -54,11 +56,32 @@ class DimInfo(msgspec.Struct, frozen=True):
     at: tuple[str, ...] = ()
     over: str = ""
     length: str = ""
+    align: int = 1
 
     def dim(self) -> Dim:
         if self.over:
-            return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at, self.length)
+            return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at, self.length, self.align)
         return Dim(self.lo, self.hi, self.multiple_of, self.samples, self.at)
+
+    @property
+    def has_gaps(self) -> bool:
+        """May there be rows between two sequences?"""
+        return self.multiple_of % self.align != 0
+
+    @property
+    def stored_step(self) -> int:
+        """What the rows from one sequence to the next are a multiple of."""
+        return self.align if self.has_gaps else self.multiple_of
+
+    def stored(self, length: int) -> int:
+        """Rows from the beginning of a sequence to that of the next."""
+        return -(-length // self.align) * self.align
+
+    @property
+    def stored_length(self) -> Expr:
+        """`stored` of the dim itself."""
+        own = Expr.dim(self.name)
+        return own.ceildiv(self.align) * self.align if self.has_gaps else own
 
 
 class Argument(msgspec.Struct, frozen=True):

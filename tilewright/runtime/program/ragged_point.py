@@ -38,11 +38,12 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
         if found.setdefault(dim.over, len(own)) != len(own):
             raise ShapeError(f"dim {dim.name}: wanted {found[dim.over]} lengths, one for each {dim.over}, got {len(own)}; give "
                              "as many")
-    found |= {d.name: summed(d.name, lengths) for d in program.dims if factors_of(d.name)}
+    found |= sums_of(program, {d.name: [d.stored(n) for n in lengths[d.name]] for d in program.ragged})
     return found, lengths
 
 
-def summed(name: str, lengths: Lengths) -> int:
-    """The sum over all sequences that a dim of this name is."""
-    return sum(map(math.prod, zip(*(lengths[n] for n in factors_of(name)), strict=True)))
+def sums_of(program: Program, lengths: Lengths) -> dict[str, int]:
+    """The dims that are sums over all sequences."""
+    return {d.name: sum(map(math.prod, zip(*(lengths[n] for n in names), strict=True)))
+            for d in program.dims if (names := factors_of(d.name))}
 

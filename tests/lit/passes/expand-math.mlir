@@ -1,6 +1,7 @@
 // RUN: tilewright opt %s --pass "expand-math" | filecheck %s
 // RUN: tilewright opt %s --pass "expand-math{approximate=true keep-maximum=true}" | filecheck %s --check-prefix=CHEAP
 // RUN: tilewright opt %s --pass "expand-math{keep-library=true}" | filecheck %s --check-prefix=LIBRARY
+// RUN: tilewright opt %s --pass "expand-math{keep-library=true ptx=true divide=true}" | filecheck %s --check-prefix=PTX
 
 // A kernel: range reduction in two parts, a polynomial, the exponent by an integer addition, the ends by selects.
 // CHECK-LABEL: llvm.func @exp
@@ -129,4 +130,21 @@ func.func @body(%a: tensor<?xf32>) -> tensor<?xf32> {
     linalg.yield %1 : f32
   } -> tensor<?xf32>
   return %0 : tensor<?xf32>
+}
+
+// A ratio whose divisor is near 1 is by PTX's reciprocal; with divide, what the model divides is by its full-range division.
+// CHECK-LABEL: func.func @ratio
+// CHECK: arith.divf
+// CHECK: arith.divf
+// PTX-LABEL: func.func @ratio
+// PTX: nvvm.rcp.approx.ftz.f
+// PTX: llvm.call_intrinsic "llvm.nvvm.div.full"
+// PTX-COUNT-2: llvm.nvvm.div.full
+// PTX: arith.divf %{{.+}} : f64
+func.func @ratio(%a: f32, %v: vector<2xf32>, %d: f64) -> (f32, vector<2xf32>, f64) {
+  %0 = math.erf %a : f32
+  %1 = arith.divf %0, %a : f32
+  %2 = arith.divf %v, %v : vector<2xf32>
+  %3 = arith.divf %d, %d : f64
+  return %1, %2, %3 : f32, vector<2xf32>, f64
 }

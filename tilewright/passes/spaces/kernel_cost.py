@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, cast
 
 from tilewright.passes.spaces.tile_config import TileConfig
 
@@ -97,11 +98,11 @@ class KernelCost:
 def fields_of(config: TileConfig) -> dict[str, float]:
     """The fields of a configuration as numbers; members of an enum and texts by their place or code. Not `ordered`, which all of
     a space share."""
-    return {name: _number(getattr(config, name)) for name in _names(type(config))}
+    return {name: _number(getattr(config, name)) for name in _names(cast(Hashable, type(config)))}
 
 
 @functools.cache
-def _names(cls: type[TileConfig]) -> tuple[str, ...]:
+def _names(cls: Any) -> tuple[str, ...]:
     """Reading them off a class takes longer than what is done with them, and a space has ten thousands of configurations."""
     return tuple(f.name for f in dataclasses.fields(cls) if f.name != "ordered")
 

@@ -14,7 +14,7 @@ from tilewright.runtime.errors import OptionError
 def spec_of(name: str, value: Any) -> str:
     """`name{option=value ...}` with the dataclass fields that differ from their defaults."""
     shown = []
-    for field, shown_as, default in _defaults(type(value)):
+    for field, shown_as, default in _defaults(cast(Hashable, type(value))):
         v = getattr(value, field)
         if v != default:
             shown.append(f"{shown_as}={_to_text(v)}")

@@ -86,7 +86,8 @@ def block_row(block: GpuBlock, limits: GpuLimits) -> dict[str, float]:
     """The numbers of a block by name, those of its loads as `step.issue` and so on; what a multiprocessor holds of it, and how
     many multiprocessors its clusters fill."""
     plain = {name: float(getattr(block, name)) for name in _OF_BLOCKS}
-    loads = {f"{n}.{part}": float(getattr(of, part)) for n, of in (("step", block.step), ("once", block.once)) for part in _OF_LOADS}
+    loads = {f"{n}.{part}": float(getattr(of, part)) for n, of in (("step", block.step), ("once", block.once))
+             for part in _OF_LOADS}
     holds = resident(block.threads, block.registers, block.shared_bytes, limits)
     return {**plain, **loads, "resident": float(holds), "reached": float(reached(block.cluster, limits))}
 

@@ -46,6 +46,9 @@ SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
+# where an error in the last place becomes a whole step, and where values leave the sight of `_is_smooth`
+_STEPS = frozenset(f"math.{name}" for name in ("floor", "ceil", "trunc", "round", "roundeven")) | frozenset((
+    "arith.cmpf", "arith.fptosi", "arith.fptoui", "arith.remf", "arith.bitcast", "scf.yield"))
 _LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 _LONGEST_POWER = 4  # of products; math.powf with a larger constant exponent is rounded once
 
@@ -58,8 +61,9 @@ class ExpandMath(Pass):
     to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps.
     ptx: the target has PTX's approximations. An exp with fastmath<afn> is computed by ex2.approx, 2 ulp from the exact one and
     half an ulp more for each unit of its argument, an exp2 2 ulp; erf, erfc and tanh of f32 divide by rcp.approx, 1.5 ulp more.
-    divide: all divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp. An op with `tw.nonpositive` has no
-    argument above 0; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
+    divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
+    made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0; a division with
+    `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
@@ -73,7 +77,7 @@ class ExpandMath(Pass):
         for op in walk(module.operation):
             name = op.name
             known = name.startswith(("math.", "arith.m")) or name == "arith.remf" or (
-                name == _DIVIDE and (self.divide or SHARE in op.attributes))
+                name == _DIVIDE and (SHARE in op.attributes or (self.divide and _is_smooth(op))))
             if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)
@@ -150,6 +154,23 @@ class ExpandMath(Pass):
         if self.ptx and op.name in _RATIOS and element_of(x.value.type).width == 32:
             return _RATIOS[op.name](x, expansions.ratio_by_instruction).value
         return _F32[op.name](x).value if op.name in _F32 else None
+
+
+def _is_smooth(division: ir.Operation) -> bool:
+    """Does a quotient of f32 reach memory or a narrower type by arithmetic alone?"""
+    if element_of(division.results[0].type).width < 32:
+        return True
+    seen, left = {division}, [division]
+    while left:
+        for result in left.pop().results:
+            for use in result.uses:
+                user = use.owner.operation
+                if user.name in _STEPS:
+                    return False
+                if user not in seen and user.name != "arith.truncf":
+                    seen.add(user)
+                    left.append(user)
+    return True
 
 
 def _is_static(t: ir.Type) -> bool:

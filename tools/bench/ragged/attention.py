@@ -11,6 +11,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tools.bench.ragged import compiled_peers
 from tools.bench.ragged.case import Call, Case, first_lengths
 from tools.bench.ragged.encoder import HEADS, LONGEST, WIDTH
 
@@ -54,9 +55,14 @@ def _case(name: str, lengths: Sequence[int], fn: tw.CompiledFunction, threads: i
             o.view(len(o), HEADS, -1).copy_(attend(*own)[0].transpose(0, 1))
         return out
 
+    apart, blocks = [x.unsqueeze(0) for x in packed], compiled_peers.block_mask(lengths)
+    jagged = [compiled_peers.nested(packed[0], lengths)]
+    jagged += [torch.nested.nested_tensor_from_jagged(x, jagged[0].offsets()) for x in packed[1:]]
     calls: dict[str, Call] = {
         "ours": lambda: fn(*packed, offsets, threads=threads),
         "padded": lambda: attend(*wide, attn_mask=seen),
         "loop": loop,
+        "flex": lambda: compiled_peers.attention("flex", HEADS)(*apart, blocks),
+        "njt": lambda: compiled_peers.attention("njt", HEADS)(*jagged),
     }
     return Case(name, calls, float((calls["ours"]() - loop()).abs().max()))

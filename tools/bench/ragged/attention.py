@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,14 +56,22 @@ def _case(name: str, lengths: Sequence[int], fn: tw.CompiledFunction, threads: i
             o.view(len(o), HEADS, -1).copy_(attend(*own)[0].transpose(0, 1))
         return out
 
-    apart, blocks = [x.unsqueeze(0) for x in packed], compiled_peers.block_mask(lengths)
-    jagged = [compiled_peers.nested(packed[0], lengths)]
-    jagged += [torch.nested.nested_tensor_from_jagged(x, jagged[0].offsets()) for x in packed[1:]]
+    apart = [x.unsqueeze(0) for x in packed]
+
+    @cache
+    def blocks() -> Any:
+        return compiled_peers.block_mask(lengths)
+
+    @cache
+    def jagged() -> list[Any]:
+        first = compiled_peers.nested(packed[0], lengths)
+        return [first, *(torch.nested.nested_tensor_from_jagged(x, first.offsets()) for x in packed[1:])]
+
     calls: dict[str, Call] = {
         "ours": lambda: fn(*packed, offsets, threads=threads),
         "padded": lambda: attend(*wide, attn_mask=seen),
         "loop": loop,
-        "flex": lambda: compiled_peers.attention("flex", HEADS)(*apart, blocks),
-        "njt": lambda: compiled_peers.attention("njt", HEADS)(*jagged),
+        "flex": lambda: compiled_peers.attention("flex", HEADS)(*apart, blocks()),
+        "njt": lambda: compiled_peers.attention("njt", HEADS)(*jagged()),
     }
     return Case(name, calls, float((calls["ours"]() - loop()).abs().max()))

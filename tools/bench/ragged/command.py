@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=60.0, help="of a search of `tuned`")
     parser.add_argument("--arch", default="sm_90a", help="of kernels")
-    parser.add_argument("--without", default="", help="peers that are left out, joined by commas")
+    parser.add_argument("--without", default="flex,njt", help="peers to leave out (default: the compiled ones)")
     parser.add_argument("--json", type=Path, default=None, help="append a record for each case")
     given = parser.parse_args(argv)
     if given.part == "kernels":

@@ -7,6 +7,7 @@ import io
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,23 @@ def _case(name: str, lengths: Sequence[int], layer: Any, fns: tuple[tw.CompiledF
     even_rows = torch.randn(mean * len(lengths), WIDTH)
     even_offsets = torch.arange(len(lengths) + 1) * mean
     one = even_rows[:mean].unsqueeze(0)
-    blocks, jagged = compiled_peers.block_mask(lengths), compiled_peers.nested(packed, lengths)
+
+    @cache
+    def blocks() -> Any:
+        return compiled_peers.block_mask(lengths)
+
+    @cache
+    def jagged() -> Any:
+        return compiled_peers.nested(packed, lengths)
+
     calls: dict[str, Call] = {
         "ours": lambda: fn(packed, offsets, threads=threads),
         "padded": lambda: _Padded.of(layer, padded, seen),
         "nested": lambda: stack(padded, src_key_padding_mask=mask),
         "ort": lambda: session.run(None, {"x": padded.numpy(), "seen": seen.numpy()}),
         "careful": lambda: _careful(layer, packed, lengths),
-        "flex": lambda: compiled["flex"](packed.unsqueeze(0), blocks),
-        "njt": lambda: compiled["njt"](jagged),
+        "flex": lambda: compiled["flex"](packed.unsqueeze(0), blocks()),
+        "njt": lambda: compiled["njt"](jagged()),
         "even": lambda: fn(even_rows, even_offsets, threads=threads),
         "alone": lambda: [alone(one, threads=threads) for _ in lengths],
     }

@@ -42,7 +42,8 @@ def compare(fake: FakeState, torch: FakeTorch, seed: int, depth: int = 3, count:
     """Run a program at so many of POINTS in random order, all enqueued before the first is waited for; what is wrong, or ""."""
     from tilewright.runtime.cuda.arena import gpu
 
-    text, rng = Structured(seed, depth).text, np.random.default_rng(seed)
+    program, rng = Structured(seed, depth), np.random.default_rng(seed)
+    text = program.text
     made = compiled(text)
     plain, functions = made["emulator"], [made["graphs"], made["launches"]]
     points, stream = list(POINTS[:count]), gpu(0).device.core.create_stream()
@@ -50,7 +51,7 @@ def compare(fake: FakeState, torch: FakeTorch, seed: int, depth: int = 3, count:
     torch.current = int(stream.handle)
     done = []
     for n, t in points:
-        x, s = rng.standard_normal((n, 3)).astype(np.float32), np.asarray(rng.standard_normal(), np.float32)
+        x, s, _ = program.arguments(n, t, rng)
         results = []
         for fn in functions:
             results.append(fn(torch.tensor(x), torch.tensor(s), t))

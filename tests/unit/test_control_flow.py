@@ -52,12 +52,13 @@ def model(text: str, result: str = "%r") -> str:
 @pytest.mark.parametrize(("seed", "target"), [
     (5, "host"), (0, "host:x86-64-v3"), (7, "emulator:sm_90a"), (3, "emulator:sm_90a")])
 def test_structured_programs(seed: int, target: str) -> None:
-    text = Structured(seed).text
+    made = Structured(seed)
+    text = made.text
     fn = compiled(text, target, N=(0, 6), T=(0, 7))
     rng = np.random.default_rng(seed)
     for n, t in ((3, 2), (0, 0), (2, 7)) if target.startswith("host") else ((2, 1),):
-        x, s = rng.standard_normal((n, 3)).astype(np.float32), np.asarray(rng.standard_normal(), np.float32)
-        for found, wanted in zip(fn(x, s, t), evaluate(text, [x, s, t]), strict=True):
+        given = made.arguments(n, t, rng)
+        for found, wanted in zip(fn(*given), evaluate(text, list(given)), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -12,6 +12,7 @@ from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
 from tilewright.passes.spaces.family_registry import config_text
+from tilewright.passes.spaces.host.host_block import panel_block, register_block
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
 from tilewright.passes.spaces.workload import Operand, Workload
@@ -334,6 +335,20 @@ def test_prepacked_panels_are_not_fetched_ahead_while_they_are_waited_for(limits
     assert {c.prefetch for c in default(prepacked_work(64, 16), limits)[0]} == {16}
 
 
+def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> None:
+    configs, root = default(prepacked_work("M", 24), AVX2)
+    assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(4, 3, 0)}
+    assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 128]
+
+
+@pytest.mark.parametrize(("columns", "block"), [
+    (8, (6, 2)), (24, (4, 3)), (32, (6, 2)), (64, (6, 2)), (128, (6, 2)), (256, (4, 3)), (768, (4, 3)), (1024, (4, 3))])
+def test_constant_columns_are_in_blocks_of_the_fewest_loads_unless_the_last_one_is_a_large_part(
+        columns: int, block: tuple[int, int]) -> None:
+    assert panel_block(columns, 8, AVX2) == block
+    assert panel_block(columns, 16, AVX512) == register_block(columns, 16, AVX512)
+
+
 def test_long_pieces_of_one_row_and_more_streams_where_it_is_cut() -> None:
     """Threads cut it too, but do not change the order of its sums."""
 
@@ -365,7 +380,7 @@ def prepacked_work(rows: Dim, tile: int) -> Workload:
     return dataclasses.replace(work, inputs=(work.inputs[0], packed))
 
 
-@pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])
+@pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 24), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])
 def test_default_configurations_fit_prepacked_panels(limits: HostLimits, tile: int) -> None:
     work = prepacked_work("M", tile)
     configs, _ = default(work, limits)

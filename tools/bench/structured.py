@@ -40,10 +40,9 @@ class Program:
 
 def control(seed: int, shapes: int) -> Program:
     """Branches and loops, nested up to three deep."""
-    text, rng, draw = of_tests("e2e.random_control").Structured(seed).text, np.random.default_rng(seed), random.Random(seed)
+    made, rng, draw = of_tests("e2e.random_control").Structured(seed), np.random.default_rng(seed), random.Random(seed)
     sizes = [(0, 0), (1, 7), *((draw.randint(0, 6), draw.randint(0, 7)) for _ in range(shapes))][:shapes]
-    arguments = [[rng.standard_normal((n, 3)).astype(np.float32), np.asarray(rng.standard_normal(), np.float32), t]
-                 for n, t in sizes]
+    arguments, text = [list(made.arguments(n, t, rng)) for n, t in sizes], made.text
     return Program(text, text, {"N": (0, 6), "T": (0, 7)}, arguments, 1e-4)
 
 

@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass "pack-constants" | filecheck %s
 // RUN: tilewright opt %s --pass "pack-constants{bf16-pairs=true}" | filecheck %s --check-prefix=PAIRS
+// RUN: tilewright opt %s --pass "pack-constants{vector-bytes=32 vector-registers=16}" | filecheck %s --check-prefix=AVX2
 
 
 // The weight is read in panels of 48 columns; @main gets the panels as a new constant that says where they come from.
@@ -13,6 +14,9 @@
 // PAIRS: func.func private @matmul({{.*}}: tensor<48x768x48xf32>
 // PAIRS: func.func private @narrow({{.*}}: tensor<1x4x48x2xbf16> {tw.constant, tw.dims = [1, 4, 48, 2], tw.panel = 48 : i64, tw.unit = 3 : i64}
 // PAIRS: func.func @main({{.*}}tensor<1x4x48x2xbf16> {tw.constant, tw.dims = [1, 4, 48, 2], tw.pack = [3, 48, 2, 1, 0]})
+
+// With 16 registers, blocks of 4 x 3 have fewer loads than those of 6 x 2.
+// AVX2: func.func private @matmul({{.*}}: tensor<96x768x24xf32> {tw.constant, tw.dims = [96, 768, 24], tw.panel = 24 : i64
 
 module {
   func.func private @matmul(%x: tensor<?x768xf32> {tw.dims = ["d0", 768], tw.unit = 1 : i64},

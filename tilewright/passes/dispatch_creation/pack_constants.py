@@ -23,7 +23,7 @@ from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
 from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, SymbolicShapes, argument_attributes, integer, write_dims
 from tilewright.passes.mlir import flat_operations, functions, ir, maps_of, operations, owner, position, replace_all_uses
-from tilewright.passes.spaces.host.host_block import register_block, values_of_word
+from tilewright.passes.spaces.host.host_block import panel_block, register_block, values_of_word
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import HostLimits
 
@@ -61,12 +61,13 @@ class PackConstants(Pass):
 @dataclass(frozen=True)
 class _PanelLayout:
     """How operand `which` of a contraction may lie in panels. axis: of its columns; order: its other axes, in the order of the
-    loops; side: values of the last of them that lie side by side."""
+    loops; side: values of the last of them that lie side by side; plain: is the sum one over a single loop?"""
 
     which: int
     axis: int
     order: tuple[int, ...]
     side: int
+    plain: bool = False
 
 
 def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
@@ -75,8 +76,9 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     if layout is None or not sites:
         return
     argument = root.operands[layout.which]
-    tile = panel_columns(ir.RankedTensorType(argument.type).shape[layout.axis], argument.type.element_type, limits)
-    if ir.RankedTensorType(argument.type).shape[layout.axis] < tile or not _outer(fn, main, sites, argument):
+    columns = ir.RankedTensorType(argument.type).shape[layout.axis]
+    tile = panel_columns(columns, argument.type.element_type, limits, layout.plain and layout.side == 1)
+    if columns < tile or not _outer(fn, main, sites, argument):
         return
     packed = _panel_type(argument, layout, tile)
     _rewrite(root, layout, packed, argument)
@@ -169,10 +171,11 @@ def _hand_over(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], 
     _retype(main)
 
 
-def panel_columns(columns: int, element: ir.Type, limits: HostLimits) -> int:
-    """Columns of a panel: the vectors of the main register block, of the accumulator's type."""
+def panel_columns(columns: int, element: ir.Type, limits: HostLimits, plain: bool = False) -> int:
+    """Columns of a panel: the vectors of the main register block, of the accumulator's type. plain: for a product of single
+    values, summed over one loop."""
     lanes = limits.lanes(max(4, element.width // 8))
-    return lanes * register_block(columns, lanes, limits)[1]
+    return lanes * (panel_block if plain else register_block)(columns, lanes, limits)[1]
 
 
 def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _PanelLayout | None:
@@ -202,7 +205,7 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         axis = loops.index(column)
         along = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which)
         side = values_of_word(view.multiplies_bf16(), view.byte_signs(), limits) if along else 1
-        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side)
+        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side, len(view.k) == 1)
     return None
 
 

@@ -91,35 +91,41 @@ class StateWalker:
 
     def emit(self, where: Sequence[Index], mask: ir.Value | None = None) -> None:
         """where: a coordinate for each axis of the states; those of the steps and the columns are not read."""
-        w, ev, op, room = self.walk, self.kernel.evaluator, self.walk.running.op, self.room
-        first = len(op.results)
-        with ev.kept():
-            once = {n: self._operand(n, where, mask) for n in _read(w)
-                    if n not in self._kept and not _moves(op, n, [w.running.over])}
+        walk_abreast([self], [where], mask)
 
-            def begin(column: Index) -> None:
-                at = self._at(where, column)
-                with ev.kept():
-                    for number, value in enumerate(inits(op)):
-                        room.put(number, column, splat_to(ev.element(value, at, mask), self.lanes))
-                    for row, number in enumerate(self._kept, first):
-                        room.put(row, column, splat_to(self._operand(number, at, mask), self.lanes))
+    def begin(self, where: Sequence[Index], mask: ir.Value | None) -> None:
+        """What the states begin with, and what is the same at all steps, put into the room."""
+        ev, op, room = self.kernel.evaluator, self.walk.running.op, self.room
 
-            def step(i: Index, *states: ir.Value) -> list[ir.Value]:
-                room.take(states)
-                place = self._extent - 1 - i if w.running.backward else i
-                self._step([place if a == w.axis else x for a, x in enumerate(where)], once, mask)
-                return room.carried()
+        def each(column: Index) -> None:
+            at = self._at(where, column)
+            with ev.kept():
+                for number, value in enumerate(inits(op)):
+                    room.put(number, column, splat_to(ev.element(value, at, mask), self.lanes))
+                for row, number in enumerate(self._kept, len(op.results)):
+                    room.put(row, column, splat_to(self._operand(number, at, mask), self.lanes))
 
-            room.each(begin)
-            loop(0, self._extent, 1, step, room.carried(), self.kernel.index)
+        room.each(each)
+
+    def once(self, where: Sequence[Index], mask: ir.Value | None) -> dict[int, ir.Value]:
+        """The operands that are the same at all steps and columns, by number."""
+        w = self.walk
+        return {n: self._operand(n, where, mask) for n in _read(w)
+                if n not in self._kept and not _moves(w.running.op, n, [w.running.over])}
+
+    def step(self, i: Index, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
+        """The i-th step."""
+        w = self.walk
+        place = self.extent - 1 - i if w.running.backward else i
+        self._step([place if a == w.axis else x for a, x in enumerate(where)], once, mask)
 
     @cached_property
     def _kept(self) -> list[int]:
         return kept_of(self.walk)
 
     @property
-    def _extent(self) -> Index:
+    def extent(self) -> Index:
+        """How many steps there are."""
         return self.kernel.evaluator.extent(self.walk.running.op.results[0], self.walk.axis)
 
     def _at(self, where: Sequence[Index], column: Index) -> list[Index]:
@@ -216,3 +222,24 @@ class StateWalker:
         finally:
             for value in values:
                 del ev.known[value]
+
+
+def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None) -> None:
+    """Walkers of one walk, each with a room and a place of its own, take each step one after the other."""
+    kernel, rooms = walkers[0].kernel, [w.room for w in walkers]
+    with kernel.evaluator.kept():
+        once = [w.once(at, mask) for w, at in zip(walkers, places, strict=True)]
+        for walker, at in zip(walkers, places, strict=True):
+            walker.begin(at, mask)
+        counts = [len(room.carried()) for room in rooms]
+
+        def step(i: Index, *states: ir.Value) -> list[ir.Value]:
+            left = list(states)
+            for room, count in zip(rooms, counts, strict=True):
+                room.take(left[:count])
+                del left[:count]
+            for walker, at, known in zip(walkers, places, once, strict=True):
+                walker.step(i, at, known, mask)
+            return [value for room in rooms for value in room.carried()]
+
+        loop(0, walkers[0].extent, 1, step, [value for room in rooms for value in room.carried()], kernel.index)

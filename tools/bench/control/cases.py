@@ -19,7 +19,7 @@ CHANNELS, STATE = 256, 16  # of the selective scan
 MODEL, TOKENS = 128, 1000  # of greedy decoding
 WIDTHS = (64, 256, 512)  # of the recurrent layers
 STEPS = (64, 256, 1024)
-LENGTHS = (1, 16, 128)
+LENGTHS = (1, 16, 128, 256)
 
 
 def cases() -> Iterator[Operator]:

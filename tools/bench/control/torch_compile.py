@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.bench.control.decoding import KINDS, torch_decoded, torch_step
-from tools.bench.control.torch_functions import COMPILED
+from tools.bench.control.torch_functions import COMPILED, scan_piece, selective_scan_in_pieces
 from tools.bench.operator_spec import Array, Operator, Shape
 from tools.bench.peers import Bound, UnsupportedError
 from tools.bench.torch_peers import Eager
 
 
 class Compiled(Eager):
-    """It compiles at the first call, which is not measured; of decoding a step, which a loop of Python calls."""
+    """It compiles at the first call, which is not measured; of decoding a step and of the selective scan some, which a loop of
+    Python calls."""
 
     _compiled: Callable[[Mapping[str, Any]], Any]
 
@@ -23,6 +24,9 @@ class Compiled(Eager):
         if operator.kind in KINDS:
             step, beams = torch.compile(torch_step, dynamic=True), KINDS[operator.kind]
             self._compiled = lambda operands: torch_decoded(torch, operands, beams, step)
+        elif operator.kind == "selective_scan":
+            piece = torch.compile(scan_piece, dynamic=False)
+            self._compiled = lambda operands: selective_scan_in_pieces(torch, operands, piece)
         elif operator.kind in COMPILED:
             function = COMPILED[operator.kind]
             self._compiled = torch.compile(lambda operands: function(torch, operands), dynamic=True)

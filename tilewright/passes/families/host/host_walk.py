@@ -1,4 +1,4 @@
-"""Walks over states on the host: a vector of places at a time, whose states lie in the workspace of the thread, in its nearest
+"""Walks over states on the host: some vectors of places abreast, whose states lie in the workspace of the thread, in its nearest
 cache."""
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
-from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, slots_of
+from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, slots_of, walk_abreast
 from tilewright.passes.mlir import ir
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
+_ABREAST = 4  # vectors of a work unit, so that what a step reads of a row is whole cache lines
+_FEW_UNITS = 8  # below which a unit has fewer vectors, for the threads
+
 
 @dataclass(frozen=True)
 class SummedWalk:
-    """members: the results that follow from the states; lane: the axis of the states whose places are the lanes."""
+    """members: the results that follow from the states; lane: the axis of the states whose places are the lanes; places: how many
+    walks there are, None where that is not known.
+    """
 
     walk: StateWalk
     members: tuple[int, ...]
     lane: int
+    places: int | None
 
     @staticmethod
     def of(frame: KernelFrame) -> SummedWalk | None:
@@ -36,11 +42,22 @@ class SummedWalk:
         units = [place[unit] for n in members if (unit := frame.result_slot(n).unit) is not None
                  for place in [walk.places[frame.results[n]]]]
         lane = next((a for a in units if a in walk.rows), walk.rows[-1])
-        return SummedWalk(walk, members, lane)
+        places: int | None = 1
+        for a in walk.rows:
+            extent = frame.shapes.dims(walk.running.op.results[0])[a].constant
+            places = None if places is None or extent is None else places * extent
+        return SummedWalk(walk, members, lane, places)
+
+    def abreast(self, lanes: int) -> int:
+        """Vectors of a unit."""
+        found = _ABREAST
+        while found > 1 and self.places is not None and self.places < _FEW_UNITS * found * lanes:
+            found //= 2
+        return found
 
     def cuts(self, lanes: int) -> dict[int, int | None]:
         """The axes of the states that units are cut along, with the size of a piece; None: of one place."""
-        return {**dict.fromkeys(a for a in self.walk.rows if a != self.lane), self.lane: lanes}
+        return {**dict.fromkeys(a for a in self.walk.rows if a != self.lane), self.lane: self.abreast(lanes) * lanes}
 
     def axes(self, value: ir.Value) -> dict[str, tuple[int, ...]]:
         """The axes of a result that the parts of a unit run along."""
@@ -49,7 +66,7 @@ class SummedWalk:
 
     def workspace(self, frame: KernelFrame, lanes: int) -> int:
         """Bytes of a thread."""
-        return _Vectors.bytes(self.walk, frame, lanes)
+        return self.abreast(lanes) * _Vectors.bytes(self.walk, frame, lanes)
 
 
 @dataclass(frozen=True)
@@ -62,32 +79,40 @@ class SummedEmitter:
     workspace: ir.Value
 
     def emit(self, unit: Unit) -> None:
-        """The walks of a vector of places."""
-        w, index = self.walk, self.kernel.index
+        """The walks of a unit: all its vectors abreast, else one after the other, the last one masked."""
+        w, index, lanes = self.walk, self.kernel.index, self.lanes
         where = [unit.first(f"d{a}") for a in range(w.walk.rank)]
         lo, hi = unit.span(f"d{w.lane}")
-        room = _Vectors(self.kernel, w.walk, self.lanes, self.workspace)
-        walker = StateWalker(self.kernel, w.walk, w.members, room, self.lanes)
+        walkers = [StateWalker(self.kernel, w.walk, w.members, _Vectors(self.kernel, w.walk, lanes, self.workspace, n), lanes)
+                   for n in range(w.abreast(lanes))]
 
         def at(c: Index) -> list[Index]:
-            return [c if a == w.lane else x for a, x in enumerate(where)]
+            place = Index.ramp(c, lanes) if lanes > 1 else c
+            return [place if a == w.lane else x for a, x in enumerate(where)]
 
-        whole = hi - (hi - lo) % self.lanes
-        loop(lo, whole, self.lanes, lambda c: walker.emit(at(Index.ramp(c, self.lanes) if self.lanes > 1 else c)), index=index)
-        left = hi - whole
-        if self.lanes > 1:
-            when(Index(0).lt(left),
-                 lambda: walker.emit(at(Index.ramp(whole, self.lanes)), lane_mask(left, self.lanes, index)))
+        def alone() -> None:
+            whole = hi - (hi - lo) % lanes
+            loop(lo, whole, lanes, lambda c: walkers[0].emit(at(c)), index=index)
+            if lanes > 1:
+                left = hi - whole
+                when(Index(0).lt(left), lambda: walkers[0].emit(at(whole), lane_mask(left, lanes, index)))
+
+        if len(walkers) == 1:
+            alone()
+        else:
+            when((hi - lo).ge(len(walkers) * lanes),
+                 lambda: walk_abreast(walkers, [at(lo + n * lanes) for n in range(len(walkers))]), alone)
 
 
 @dataclass(frozen=True)
 class _Vectors:
-    """The room of a walk: a vector for each row and column, one behind the other."""
+    """The room of a walk, the n-th in the workspace: a vector for each row and column, one behind the other."""
 
     kernel: HostKernel
     walk: StateWalk
     lanes: int
     workspace: ir.Value
+    number: int
 
     @staticmethod
     def bytes(walk: StateWalk, frame: KernelFrame, lanes: int) -> int:
@@ -118,6 +143,7 @@ class _Vectors:
     def _at(self, number: int, column: Index) -> tuple[Memory, Index]:
         types = slots_of(self.walk)
         first = sum(_row_bytes(t, self.walk, self.kernel, self.lanes) for t in types[:number])
+        first += self.number * self.bytes(self.walk, self.kernel, self.lanes)
         pointer = self.kernel.offset_pointer(self.workspace, Index(first), 1)
         size = Index(self._count * self.lanes)
         place = column * self.lanes

@@ -32,3 +32,20 @@ def register_block(columns: int | None, lanes: int, limits: HostLimits) -> tuple
     vectors = None if columns is None else -(-columns // lanes)
     whole = [b for b in blocks if vectors is not None and vectors % b[1] == 0 and (b[1] > 1 or vectors == 1)]
     return whole[0] if whole else blocks[0]
+
+
+def panel_block(columns: int, lanes: int, limits: HostLimits) -> tuple[int, int]:
+    """Rows and vectors of the block that a product reads constant columns in. Where registers are few, the least work for all
+    columns: multiply-adds and loads weigh alike, since each core gives two of both a cycle and work beside it on the core takes
+    of both. Of 4 x 3 and 6 x 2, which fill 16 registers, the first has 7 loads for 12 multiply-adds, the second 8; but a last
+    block of fewer vectors is done in the time of a whole one, since fewer sums hide less latency."""
+    usual = register_block(columns, lanes, limits)
+    if limits.vector_registers >= 32:
+        return usual
+    vectors = -(-columns // lanes)
+
+    def work(block: tuple[int, int]) -> float:
+        (mr, nv), (whole, left) = block, divmod(vectors, block[1])
+        return (-(-vectors // nv) * mr * nv + whole * (mr + nv) + (mr + left if left else 0)) / mr
+
+    return min(usual, (4, 3), key=work)

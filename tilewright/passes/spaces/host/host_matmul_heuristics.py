@@ -174,30 +174,33 @@ class _Defaults:
         return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
 
     def _of_panels(self, block: tuple[int, int]) -> Cases:
-        """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels."""
+        """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
+        Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
+        a line and a half."""
         extents, lanes, limits = self.extents, self.lanes, self.limits
         side, tile = self.side, prepacked(self.workload)
         nv = next(n for n in (block[1], 4, 3, 2, 1) if tile % (n * lanes) == 0)
         mr = min(block[0], (limits.vector_registers - 1) // nv - 1)
-        many = HostMatmulConfig(mr, nv, lanes, prefetch=16, **self._chunking(mr, nv * lanes)).of_words(side)
+        ahead = 0 if nv * lanes * extents.element_bytes % LINE else 16
+        many = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, **self._chunking(mr, nv * lanes)).of_words(side)
         if side > 1 and not self.rows_as_words:
             groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
             panels = max(1, min(self.at.rounded_panels, groups))
             return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
-        few = HostMatmulConfig(mr, nv, lanes, prefetch=16, exact_tails=True).of_words(side)
+        few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
         fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
-        lone = [(fetched, replace(few, prefetch=0))] if least <= fetched and side == 1 else []
+        lone = [(fetched, replace(few, prefetch=0))] if least <= fetched and side == 1 and ahead else []
         return [*lone, (self.at.panel_rows, few)], many
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:
         """One row streams. A few rows stream, some more read the columns in place, and the others copy them, as the model of
         `host_matmul_reading` says, which knows the caches of the CPU. Transposed columns are copied; where they exceed the first
         cache from four rows on, and are dot products until then. Words made of rows are copied from 16 rows on. With 16 registers
-        of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which prepacked panels keep, since
-        few rows would read a panel twice, and transposed columns of any number, which leave single vectors less often; where
-        rows of columns are a few lines, which are fetched ahead in one stream, copying pays from 32 rows on, or, in whole blocks
-        of 2 x 4 whose panel fits the first cache, from 8. Rows a multiple of a page apart in place, or a page or more where they
-        are copied, are not worth fetching ahead: each needs a translation of its own.
+        of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which transposed columns of any
+        number keep, since they leave single vectors less often; where rows of columns are a few lines, which are fetched ahead
+        in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8. Rows
+        a multiple of a page apart in place, or a page or more where they are copied, are not worth fetching ahead: each needs a
+        translation of its own.
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes

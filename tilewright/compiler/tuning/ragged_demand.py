@@ -58,7 +58,11 @@ def told_apart(shapes: Local) -> Local:
         own = near.setdefault(place, {})
         key = tuple(shape.items())
         own[key] = own.get(key, 0.0) + weight
-    return [(dict(max(own, key=own.__getitem__)), sum(own.values())) for own in near.values()]
+    found: Local = []
+    for own in near.values():
+        most = max(own.values())
+        found.append((dict(next(shape for shape, weight in own.items() if weight == most)), sum(own.values())))
+    return found
 
 
 def shapes_of(workload: Workload, model: OutlinedModel, batches: Sequence[Lengths]) -> Local:

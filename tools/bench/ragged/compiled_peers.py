@@ -38,8 +38,9 @@ def attention(kind: str, heads: int) -> Rows:
     """(q, k, v, mask) -> rows."""
     import torch
 
-    run = partial(_attend, kind, heads)
-    return run if kind == "flex" else torch.compile(run)
+    run: Rows = partial(_attend, kind, heads)
+    made: Rows = run if kind == "flex" else torch.compile(run)
+    return made
 
 
 def encoder(kind: str, heads: int, layer: Any) -> Rows:
@@ -55,10 +56,15 @@ def encoder(kind: str, heads: int, layer: Any) -> Rows:
         x = layer.norm1(x + own.out_proj(mixed))
         return layer.norm2(x + layer.linear2(layer.linear1(x).relu()))
 
-    if kind == "flex":
-        first, second = torch.compile(before), torch.compile(after)
-        return lambda x, mask: second(x, _attend(kind, heads, *first(x), mask))
-    return torch.compile(lambda x: after(x, _attend(kind, heads, *before(x))))
+    flex = kind == "flex"
+    first, second = (torch.compile(before), torch.compile(after)) if flex else (before, after)
+
+    def run(x: Any, mask: Any = None) -> Any:
+        q, k, v = first(x)
+        return second(x, _attend(kind, heads, q, k, v, mask))
+
+    whole: Rows = run if flex else torch.compile(run)
+    return whole
 
 
 def block_mask(lengths: Sequence[int]) -> Any:

@@ -51,6 +51,6 @@ def main(given: argparse.Namespace) -> int:
         names = {t.workload: t.name for t in tuned.program.tables}
         for c in tuned.program.certificates:
             print(f"{name} {names[c.workload]}: {c}", flush=True)
-    for name, own in (("untuned", ratios), ("two untuned ones", twins)):
-        print(f"{name}: geomean {statistics.geometric_mean(own):.3f}x, {min(own):.3f}x to {max(own):.3f}x")
+    for name, found in (("untuned", ratios), ("two untuned ones", twins)):
+        print(f"{name}: geomean {statistics.geometric_mean(found):.3f}x, {min(found):.3f}x to {max(found):.3f}x")
     return 0

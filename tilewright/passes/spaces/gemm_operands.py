@@ -84,9 +84,9 @@ class Gemm:
 
 def tensor_core_bytes(workload: Workload) -> int | None:
     """Bytes of the elements that tensor cores would multiply; None where the factors are of other types than they take."""
-    found = {f.dtype for f in workload.factors}
-    sizes = {t.bytes for t in found}
-    return sizes.pop() if len(sizes) == 1 and found <= set(_NARROW) else None
+    found = [f.dtype for f in workload.factors]
+    sizes = [t.bytes for t in found if t in _NARROW]
+    return sizes[0] if sizes and len(sizes) == len(found) and sizes.count(sizes[0]) == len(sizes) else None
 
 
 def on_tensor_cores(workload: Workload, limits: GpuLimits) -> bool:

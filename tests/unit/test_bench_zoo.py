@@ -16,7 +16,7 @@ from tools.bench.harness.interleave import Team
 from tools.bench.harness.neighbour import last_cache, neighbour, touching_half_the_cache
 from tools.bench.harness.records import Case, timed
 from tools.bench.harness.worker import catalog, time_cold
-from tools.bench.operator_spec import Operator
+from tools.bench.operator_spec import Input, Operator
 from tools.bench.peers import OURS
 from tools.bench.zoo import group_table, modules
 from tools.bench.zoo.group_table import Group, Value, spread
@@ -190,6 +190,49 @@ def test_a_model_is_cut() -> None:
     whole, names = whole_of(cut, "net")
     with torch.no_grad():
         assert torch.allclose(module(whole, {n: state(cut)[p] for n, p in names.items()})(x), net.eval()(x), atol=1e-5)
+
+
+def test_models_with_batch_norms_keep_the_size_of_what_passes_through() -> None:
+    torch = pytest.importorskip("torch")
+    from tools.bench.zoo.zoo_wrappers import settled
+
+    torch.manual_seed(0)
+    pairs = [(torch.nn.Conv2d(n, 8, 3, bias=False), torch.nn.BatchNorm2d(8)) for n in (3, *[8] * 5)]
+    net = torch.nn.Sequential(*(m for pair in pairs for m in pair))
+    for convolution, _ in pairs:
+        torch.nn.init.normal_(convolution.weight, std=0.01)
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert float(net.eval()(image).std()) < 1e-5
+        assert 0.5 < float(settled(net, 32)(image).std()) < 2.0
+    assert not any(m.training for m in net.modules())
+
+
+def test_masks_of_transformers_are_exported_to_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences packed in one row, told apart by steps of their positions: torch.diff and a running sum of truth values."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from tools.bench.zoo.ort_system import OrtModule
+    from tools.bench.zoo.zoo_models import Model
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, ids: Any) -> Any:
+            steps = torch.diff(ids, prepend=ids[:, :1] - 1, dim=-1)
+            return torch.cumsum(steps != 1, -1) * 1.0
+
+    points = ({"B": 1, "S": 5}, {"B": 3, "S": 9})
+    model = Model({"ids": Input(("B", "S"), dtype="i64", below="4")}, {"B": (1, 4), "S": (2, 16)}, points, Net)
+    monkeypatch.setattr(modules, "MODELS", {"packed": model})
+    monkeypatch.setattr(modules, "groups", lambda: iter(()))
+    monkeypatch.setattr(modules, "layers", lambda: iter(()))
+    modules._wide.cache_clear()
+    (operator,) = modules.models()
+    system = OrtModule(1)
+    system.prepare(operator, {})
+    for shape in points:
+        arguments = operator.arguments(shape)
+        assert np.array_equal(system.bind(shape, arguments, np.empty(0)).result(), modules.reference(operator, arguments))
 
 
 def test_workers_measure_cold() -> None:

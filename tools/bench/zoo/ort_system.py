@@ -88,7 +88,7 @@ def onnx_model(operator: Operator) -> bytes:
         from tools.bench.zoo.exported import exported_module
         from tools.bench.zoo.program_groups import whole
 
-        cut = Cut(exported_module(found.module, found.example, found.dynamic_shapes))
+        cut = Cut(_exportable(exported_module(found.module, found.example, found.dynamic_shapes)))
         group, names = whole(cut, operator.name)
         weights = {n: state(cut)[p] for n, p in names.items()}
     inputs, outputs = list(group.inputs), [f"y{i}" for i in range(len(group.outputs))]
@@ -103,3 +103,18 @@ def onnx_model(operator: Operator) -> bytes:
     except (torch.onnx.errors.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         raise UnsupportedError(f"{operator.name}: {str(error).splitlines()[0]}") from error
     return file.getvalue()
+
+
+def _exportable(program: Any) -> Any:
+    """An exported program without what the exporter has no valid ONNX for, as causal masks of transformers have it: torch.diff,
+    and running sums of truth values."""
+    import torch
+
+    def running_sum(x: torch.Tensor, dim: int, *, dtype: Any = None) -> Any:
+        if x.dtype is not torch.bool:
+            return NotImplemented
+        return x.to(torch.int64).cumsum(dim, dtype=dtype)
+
+    aten = torch.ops.aten
+    difference = torch.export.default_decompositions()[aten.diff.default]
+    return program.run_decompositions({aten.diff.default: difference, aten.cumsum.default: running_sum})

@@ -60,6 +60,18 @@ def _transformers(
     return make
 
 
+def _settled(make: Callable[[], torch.nn.Module], size: int) -> Callable[[], torch.nn.Module]:
+    """A model of images whose batch norms have the statistics of some images of this size; without these, what passes through
+    random filters becomes smaller from layer to layer, until all of it is 0."""
+
+    def settled() -> torch.nn.Module:
+        from tools.bench.zoo.zoo_wrappers import settled
+
+        return settled(make(), size)
+
+    return settled
+
+
 def _own(name: str) -> Callable[[], torch.nn.Module]:
     """A module of zoo_wrappers."""
 
@@ -99,7 +111,8 @@ MODELS: Mapping[str, Model] = {
     "resnet": _images(_transformers("ResNetForImageClassification", "ResNetConfig", _RESNET, "logits")),
     "resnet50": _images(_transformers("ResNetForImageClassification", "ResNetConfig", {}, "logits"), 224, 4),
     "mobilenet_v2": _images(_transformers("MobileNetV2ForImageClassification", "MobileNetV2Config", _MOBILE, "logits")),
-    "efficientnet": _images(_transformers("EfficientNetForImageClassification", "EfficientNetConfig", _EFFICIENT, "logits")),
+    "efficientnet": _images(_settled(
+        _transformers("EfficientNetForImageClassification", "EfficientNetConfig", _EFFICIENT, "logits"), 64)),
     "convnext": _images(_transformers("ConvNextForImageClassification", "ConvNextConfig", _CONVNEXT, "logits")),
     "mlp_mixer": _images(_own("MlpMixer")),
     "unet": _images(_own("UNet")),

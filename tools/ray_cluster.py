@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_LEAN = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}  # workers that no actor has asked for
+# no workers that no actor has asked for, and none that other work of the machine keeps from starting
+_LEAN = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0", "RAY_worker_niceness": "0"}
 NODE: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80 << 20}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,6 +14,16 @@ EPILOGUES = {
     "relu": ("%s = arith.addf %x0, %x1 : f32\n %zero = arith.constant 0.0 : f32\n %r = arith.maximumf %s, %zero : f32",
              lambda v: np.maximum(v, 0)),
     "tanh": ("%s = arith.addf %x0, %x1 : f32\n %r = math.tanh %s : f32", np.tanh),
+    "gelu": ("""%s = arith.addf %x0, %x1 : f32
+ %root = arith.constant 1.4142135 : f32
+ %one = arith.constant 1.0 : f32
+ %half = arith.constant 0.5 : f32
+ %d = arith.divf %s, %root : f32
+ %erf = math.erf %d : f32
+ %up = arith.addf %erf, %one : f32
+ %p = arith.mulf %up, %half : f32
+ %r = arith.mulf %p, %s : f32""",
+             lambda v: v * 0.5 * (1 + np.vectorize(math.erf, otypes=[np.float64])(v / np.float32(1.4142135)))),
 }
 
 

@@ -26,12 +26,13 @@ from typing import Any
 
 from tilewright.search.database.records import TuningLog
 from tilewright.search.runner.actor_process import ActorProcess
+from tools.ray_cluster import NODE, started
 
 FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
           "node")
 OWN = ("ray::BuilderActor", "ray::RunnerActor", "tilewright.search.runner.host_worker --with-parent")
-_STORE = 80 << 20
 _AGENTS = 20.0  # seconds that Ray's own agents have to end
+_STARTS, _RAYLET = 3, "/raylet/raylet "  # tries to start a node, and what its process is called
 _WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1)
 
 
@@ -67,9 +68,12 @@ class Faults:
     def __init__(self, cluster: Any, every: float, seed: int) -> None:
         self.cluster, self.every, self.rng = cluster, every, random.Random(seed)
         self.made: Counter[str] = Counter()
-        self.stop = threading.Event()
+        self.begun, self.stop = threading.Event(), threading.Event()
 
     def run(self) -> None:
+        """From when the first builder and runner are there."""
+        while not self.begun.wait(0.1) and not self.stop.is_set():
+            pass
         while not self.stop.wait(self.every * self.rng.uniform(0.5, 1.5)):
             fault = self.rng.choices(FAULTS, _WEIGHTS)[0]
             with suppress(ProcessLookupError, PermissionError):
@@ -103,7 +107,7 @@ class Faults:
         if not nodes:
             return False
         self._remove(self.rng.choice(nodes))
-        self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+        self._replace()
         return True
 
     def _cut_off(self) -> bool:
@@ -119,8 +123,21 @@ class Faults:
             with suppress(ProcessLookupError):
                 os.kill(made.process.pid, signal.SIGCONT)
         self._remove(node)
-        self.cluster.add_node(num_cpus=2, object_store_memory=_STORE)
+        self._replace()
         return True
+
+    def _replace(self) -> None:
+        """Another node in place of one that is gone. Ray gives up one that is not there within 30 s, and leaves its raylet."""
+        for _ in range(_STARTS):
+            before = processes(_RAYLET)
+            try:
+                self.cluster.add_node(**NODE)
+                return
+            except Exception as error:
+                if type(error) is not Exception:  # what Ray raises then
+                    raise
+            for process in set(processes(_RAYLET)) - set(before):
+                os.kill(process, signal.SIGKILL)
 
     def _remove(self, node: Any) -> None:
         """Without a word, and with all of its processes, stopped ones too: its machine is gone."""
@@ -145,31 +162,24 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    import ray
-    from ray.cluster_utils import Cluster
-
     import tilewright as tw
 
     os.environ.setdefault("RAY_health_check_period_ms", "1000")
     os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
     os.environ.setdefault("RAY_health_check_failure_threshold", "3")
     before = everywhere("ray::")
-    head = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
     states: list[Any] = []
     at_return: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
-        hung, faults = 0, Faults(cluster, args.every, args.seed)
-        try:
-            for _ in range(2):
-                cluster.add_node(num_cpus=2, object_store_memory=_STORE)
-            ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+        with started(3) as cluster:
+            faults = Faults(cluster, args.every, args.seed)
             begin = time.monotonic()
             farm = tw.Farm(cluster.address, args.builders, args.runners, join_seconds=max(120.0, args.seconds))
 
             def told(state: Any) -> None:
                 states.append(state)
+                faults.begun.set()
                 if sum(faults.made.values()) >= args.faults:
                     faults.stop.set()
 
@@ -187,9 +197,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             searching.join(args.seconds * 1.5 + 120)
             taken = time.monotonic() - begin
             hung = int(searching.is_alive())
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
         farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
         found = TuningLog(log)
     if not farms:

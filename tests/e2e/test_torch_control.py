@@ -94,9 +94,22 @@ def test_a_scan_is_no_loop() -> None:
 
 @pytest.mark.parametrize(("layer", "axis"), [
     (lambda: torch.nn.LSTM(4, 8, 2, batch_first=True, bidirectional=True), 1), (lambda: torch.nn.GRU(4, 8), 0),
-    (lambda: torch.nn.RNN(4, 8, nonlinearity="relu"), 0)])
+    (lambda: torch.nn.RNN(4, 8, nonlinearity="relu"), 0), (lambda: torch.nn.LSTM(4, 8, 2, proj_size=3, bidirectional=True), 0)])
 def test_recurrent_layers_over_a_dynamic_length(layer: Callable[[], Any], axis: int) -> None:
     _compared(Recurrent(layer()), lambda t: (torch.randn(*((3, t) if axis else (t, 3)), 4),), ({axis: T},), (1, 2, 24))
+
+
+class Begun(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.LSTM(4, 8, proj_size=3, bias=False, batch_first=True)
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        return self.layer(x, (h, c))
+
+
+def test_states_that_are_given_and_a_projection_without_biases() -> None:
+    _compared(Begun(), lambda t: (torch.randn(2, t, 4), torch.randn(1, 2, 3), torch.randn(1, 2, 8)), ({1: T}, None, None), (1, 9))
 
 
 def test_a_number_that_is_carried_is_refused() -> None:

@@ -88,6 +88,17 @@ def test_grouped_products_and_their_neighbours() -> None:
     np.testing.assert_allclose(np.concatenate([found[:5], found[75:]]), wanted, 1e-2, 1e-2)
 
 
+def test_rows_that_no_tensor_map_takes() -> None:
+    """Rows of 8 bytes: another family serves all sequences, and no map is made for the kernels that no sequence chooses."""
+    g = ops.Graph()
+    g.output(ops.matmul(g.input("x", ["E", "R", 4], "f16"), g.input("w", ["E", 4, 24], "f16")))
+    fn = tw.compile(g, {"E": (1, 8), "R": tw.Ragged(0, 40, over="E")}, target="emulator:sm_90a")
+    rng, lengths = np.random.default_rng(0), [2, 0, 33]
+    x, w = rng.standard_normal((35, 4)).astype(np.float16), rng.standard_normal((3, 4, 24)).astype(np.float16)
+    wanted = np.concatenate([x[:2].astype(float) @ w[0], x[2:].astype(float) @ w[2]])
+    np.testing.assert_allclose(fn(x, w, R_lengths=lengths), wanted, 1e-2, 1e-2)
+
+
 def test_several_lengths() -> None:
     """Products of own M, N and K: where a sequence begins is a sum over those before it."""
     g = ops.Graph()

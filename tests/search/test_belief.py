@@ -14,7 +14,7 @@ from tilewright.search.task_scheduler.belief import (
     fit,
     posterior,
 )
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, FitCache, fresh, pooled, weighed
 from tilewright.search.task_scheduler.tuning_curve import HIGH, LOW, least_squares, log_power, segment_start, thinned
 
 TRUE = np.array([[0.6, 2.0, -0.8]])
@@ -199,3 +199,30 @@ def test_a_jump_may_come_and_comes_less_likely_the_longer_there_was_none() -> No
         return pool.predict("a", 0.4, trials + 6.0).gain
 
     assert gain(8) > 2 * gain(400) > 0
+
+
+SHARED = Hyperprior((-0.5, 2.0, -0.8, -3.0), (0.3, 0.5, 0.3, 1.0))
+
+
+@pytest.mark.parametrize(("count", "hyperprior"), [(12, None), (40, None), (3, SHARED), (12, SHARED)])
+def test_weighed_draws_say_what_a_chain_says(count: int, hyperprior: Hyperprior | None) -> None:
+    x, y = curve(count)
+    data = Data.of(x, y, 8.0, segments=False)
+    drawn, chain = weighed(data, hyperprior, 2048, 0), fit(data, hyperprior, EmceeSampler(600, 300, 5))
+    assert drawn is not None and len(drawn.samples) == len(drawn.weights)
+    one, other = (b.predict(data.best, count + 8.0) for b in (drawn, chain))
+    assert one.mean == pytest.approx(other.mean, abs=0.6 * max(other.deviation, 0.004))
+    assert one.gain == pytest.approx(other.gain, abs=0.5 * max(other.gain_deviation, 0.01))
+    assert one.gain_deviation < 2 * other.gain_deviation + 0.01
+
+
+def test_new_trials_re_weight_and_chains_are_the_last_resort() -> None:
+    x, y = curve(60)
+    pool = BeliefPool(BeliefOptions(draws=2048), EmceeSampler(120, 72, 2))
+    for count in range(2, 61, 2):
+        pool.update({"a": ("g", x[:count], y[:count], 8.0)})
+        p = pool.predict("a", float(y[count - 1]), count + 8.0)
+        assert np.isfinite(p.gain) and 0 <= p.gain < 1
+    assert pool.fits <= 3
+    truth = log_power(np.array([67.0]), TRUE, FLOOR)[0, 0]
+    assert abs(p.mean - truth) < 5 * p.deviation + 0.005

@@ -25,11 +25,24 @@ from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.farm_records import MarkRecord
 from tilewright.search.database.records import TuningLog
+from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.protocols import Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.drift import Reference
 from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located
-from tilewright.search.runner.ray_runner import Measured, MeasureReply, MeasureRequest, Quarantine, RayRunner, RunnerFacts
+from tilewright.search.runner.ray_runner import (
+    Measured,
+    MeasureReply,
+    MeasureRequest,
+    Quarantine,
+    RayRunner,
+    RunnerActor,
+    RunnerFacts,
+    RunnerWork,
+)
+from tilewright.search.runner.serving import WITH_PARENT
 from tools.farm_faults import OWN, ancestors, processes
+from tools.ray_cluster import started
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -52,16 +65,8 @@ _PATIENCE = 200.0  # seconds for processes to start on a machine that has other 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 80 << 20,
-                                                         "include_dashboard": False})
-    for _ in range(2):
-        made.add_node(num_cpus=2, object_store_memory=80 << 20)
-    ray.init(made.address, logging_level="ERROR", log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with started(3, cpus=4) as made:
+        yield made
 
 
 class Toy:
@@ -326,6 +331,29 @@ def test_a_driver_that_is_killed_or_interrupted(cluster: Any, tmp_path: Path) ->
 
 def good_records(log: Path) -> int:
     return sum(1 for r in TuningLog(log).records if r.seconds) if log.exists() else 0
+
+
+class Noted:
+    """A ProcessRunner that tells how it was started."""
+
+    def __init__(self, time_limit: float, module: str, arguments: tuple[str, ...], cases: Any) -> None:
+        self.arguments, self.closed = arguments, 0
+
+    def run(self, *request: Any) -> Measurement:
+        return Measurement((1e-6,), cache=" ".join(self.arguments))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_weights_are_where_the_model_leaves_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.search.runner.ray_runner.ProcessRunner", Noted)
+    actor = RunnerActor(1, lambda: ("a" * 64, "this"), lambda count: (tuple(os.sched_getaffinity(0)), []), RunnerWork())
+    kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
+    for state, restarts in (((), 0), (("--weights=memory:100",), 1), (("--weights=memory:100",), 1), ((), 2)):
+        request = MeasureRequest(WorkloadForm.of(dense(8)), kernel, (({"d0": 4}, 1),), None, state)
+        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"code"), type=MeasureReply)
+        assert reply.measured[0].cache == " ".join((WITH_PARENT, *state)) and actor._runner.closed == restarts
 
 
 def test_drift_is_beyond_a_runner_s_own_noise() -> None:

@@ -129,8 +129,8 @@ def test_what_is_under_way_counts_as_the_model_expects() -> None:
     context = MeasureContext(ReplayBuilder(), SlowRunner(), Environment("here", time.time))
     tuner = Tuner(task, context, Budget(), TuneOptions(first=6, shapes_each=2), None)
     tuner.step()
-    first = tuner.propose_beside([])
-    second = tuner.propose_beside([p.config for p in first])
+    first = tuner.propose_beside([], 8)
+    second = tuner.propose_beside([p.config for p in first], 8)
     assert first and not {p.config for p in first} & {p.config for p in second}
     evidence = tuner.ledger.evidence
     believed = tuner.proposer.believed(tuner.ledger.model, evidence.best, [p.config for p in first])
@@ -161,6 +161,12 @@ def test_faults_lose_candidates_only() -> None:
     tuner.run()
     assert jobs.lost > 10
     assert sum(a.latency for a in arms) == pytest.approx(sum(a.floor for a in arms))
+
+
+@pytest.mark.parametrize(("trials", "candidates"), [(60, 2), (300, 5), (10_000, 8), (None, 8)])
+def test_slots_are_short_where_the_budget_is(trials: int | None, candidates: int) -> None:
+    arms, jobs, clock = arms_and_jobs(Faults())
+    assert ParallelTuner(arms, ModelBudget(trials=trials), clock, jobs)._slot_size == candidates
 
 
 def test_a_budget_of_trials_is_kept() -> None:

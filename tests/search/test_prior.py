@@ -9,6 +9,7 @@ import pytest
 from search_surfaces import LIMITS, Clock, dense, dense_task, matmul_seconds
 
 import tilewright.search.prior
+from tilewright.passes.spaces.family_registry import family_names
 from tilewright.search.cost_model.forms import feature_space
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.cost_model.pairs import Pairs
@@ -21,10 +22,10 @@ from tilewright.search.space.lattice import Lattice
 FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(tilewright.search.prior).iterdir() if f.name.endswith(SUFFIX))
 
 
-def test_they_are_small_and_there_is_one_for_products() -> None:
-    assert "host_matmul" in FAMILIES
-    assert sum(len(files(tilewright.search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 300_000
-    assert shipped("generic") is None or "generic" in FAMILIES
+def test_they_are_small_and_there_is_one_for_each_family_of_the_host_but_attention() -> None:
+    assert set(FAMILIES) == set(family_names(gpu=False)) - {"host_attention"}
+    assert sum(len(files(tilewright.search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 400_000
+    assert shipped("simt") is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import fields, replace
 from pathlib import Path
 from subprocess import PIPE
 
@@ -15,11 +16,12 @@ import pytest
 from log_trials import LogTrials
 from search_surfaces import Clock, dense, dense_task
 
+from tilewright.passes.spaces.workload import Factor, Operand, Window, Workload
 from tilewright.runtime.errors import LogError
 from tilewright.search.database import log_file, records
 from tilewright.search.database.records import TuningLog, TuningRecord, cells
 from tilewright.search.database.slot_records import SlotRecord
-from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.database.workload_form import FactorForm, OperandForm, WindowForm, WorkloadForm
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import SurfaceRunner
 from tools.soak.conditions import files_up_to
@@ -85,6 +87,11 @@ def test_merge_takes_what_is_new_once(tmp_path: Path) -> None:
 
 def test_a_workload_survives_its_form() -> None:
     assert WorkloadForm.of(dense()).workload() == dense()
+    full = dense()
+    coded = replace(full, inputs=(full.inputs[0], replace(full.inputs[1], constant=True, panel=16, codes="u4g32")))
+    assert WorkloadForm.of(coded).workload() == coded
+    for own, form in ((Operand, OperandForm), (Factor, FactorForm), (Window, WindowForm), (Workload, WorkloadForm)):
+        assert {f.name for f in fields(own)} <= {f.name for f in msgspec.structs.fields(form)}, f"{form.__name__} drops a field"
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 2.0, 3.0, 4.0), (1.0, 2.0)])

@@ -19,7 +19,7 @@ from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.passes.spaces.gpu.simt import SimtConfig
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits
-from tilewright.runtime.program.dispatch import leaves
+from tilewright.runtime.program.dispatch import DispatchTable, leaves
 from tilewright.runtime.program.kernel import layout
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
@@ -133,10 +133,13 @@ def test_former_option_names_are_read(old: str, new: str) -> None:
     assert current_text(new) == new
 
 
-def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, ...]]) -> str:
-    """The configuration that a table picks."""
+def built(work: Workload) -> DispatchTable:
     target = Target.parse("emulator:sm_80")
-    table = default_tables([work], gpu_limits(target), LocalBuilder(target)).tables[0]
+    return default_tables([work], gpu_limits(target), LocalBuilder(target)).tables[0]
+
+
+def reached(dims: dict[str, int], table: DispatchTable, strides: Sequence[tuple[int, ...]]) -> str:
+    """The configuration that a table picks."""
     values = dict(dims)
     for number, s in enumerate(strides):
         values |= layout(number, s)
@@ -144,18 +147,18 @@ def reached(dims: dict[str, int], work: Workload, strides: Sequence[tuple[int, .
 
 
 def test_kernels_are_reached_only_where_their_guards_hold() -> None:
-    work = replace(dense("M", "N", "K"), ir=contraction("m k,k n,m n").text)
-    assert reached({"M": 100, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]) == "simt"
-    assert reached({"M": 8, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("gemv{rows=16")
-    assert reached({"M": 20, "N": 64, "K": 32}, work, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
-    single = reached({"M": 100, "N": 63, "K": 32}, work, [(32, 1), (63, 1), (63, 1)])
+    table = built(replace(dense("M", "N", "K"), ir=contraction("m k,k n,m n").text))
+    assert reached({"M": 100, "N": 64, "K": 32}, table, [(32, 1), (64, 1), (64, 1)]) == "simt"
+    assert reached({"M": 8, "N": 64, "K": 32}, table, [(32, 1), (64, 1), (64, 1)]).startswith("gemv{rows=16")
+    assert reached({"M": 20, "N": 64, "K": 32}, table, [(32, 1), (64, 1), (64, 1)]).startswith("simt{bm=16")
+    single = reached({"M": 100, "N": 63, "K": 32}, table, [(32, 1), (63, 1), (63, 1)])
     assert "vec=1" in single and "index" not in single
-    assert "index=64" in reached({"M": 100, "N": 64, "K": 32}, work, [(33, 1), (64, 1), (64, 1)])
+    assert "index=64" in reached({"M": 100, "N": 64, "K": 32}, table, [(33, 1), (64, 1), (64, 1)])
 
 
 def test_rows_of_any_length_have_a_kernel() -> None:
-    work = replace(softmax("M", "N"), ir=rows("softmax").text)
-    picked = {n: reached({"M": 3, "N": n}, work, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000, 100_000, 100_001)}
+    table = built(replace(softmax("M", "N"), ir=rows("softmax").text))
+    picked = {n: reached({"M": 3, "N": n}, table, [(n, 1), (n, 1)]) for n in (8, 30, 200, 201, 4000, 40000, 100_000, 100_001)}
     chosen = {n: parse_config(text) for n, text in picked.items()}
     assert chosen[8] == chosen[30] == GpuRowsConfig(128, 32, 1, 1, 1)
     assert chosen[200] == GpuRowsConfig(128, 32, 4, 2, 1)
@@ -163,4 +166,4 @@ def test_rows_of_any_length_have_a_kernel() -> None:
     assert chosen[4000] == GpuRowsConfig(256, 256, 4, 8, 1)
     assert chosen[40000] == GpuRowsConfig(512, 512, 4, 0, 2)
     assert chosen[100_000] == chosen[100_001] == GpuRowsConfig(512, 512, 1, 0, 4, blocks=16)
-    assert parse_config(reached({"M": 1000, "N": 100_000}, work, [(100_000, 1)] * 2)) == GpuRowsConfig(512, 512, 4, 0, 2)
+    assert parse_config(reached({"M": 1000, "N": 100_000}, table, [(100_000, 1)] * 2)) == GpuRowsConfig(512, 512, 4, 0, 2)

@@ -10,7 +10,7 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
-from tilewright.compiler.tuning.ragged_demand import batches_of, declares_batches, shapes_of
+from tilewright.compiler.tuning.ragged_demand import batches_of, declares_batches, shapes_of, told_apart
 
 SAMPLES = (5, 5, 5, 40, 0)
 
@@ -46,6 +46,17 @@ def test_shapes(model: OutlinedModel) -> None:
     found = {w.name: [tuple(shape.values()) for shape, _ in shapes_of(w, model, batches)] for w in model.workloads}
     assert found["matmul"] == [(50,), (160,)]
     assert sorted(found["softmax"]) == [(5,), (5,), (40,), (40,), (40,), (40,), (40,)]
+
+
+def test_shapes_that_differ_little_are_one() -> None:
+    """The one that is run most often stands for them, with the weight of all; small ones, and those apart, stay."""
+    sizes = ((1, 1.0), (2, 1.0), (3, 1.0), (1347, 1.0), (1340, 3.0), (1352, 1.0), (1600, 1.0))
+    shapes = [({"d0": n}, weight) for n, weight in sizes]
+    found = told_apart([*shapes, ({"d0": 3}, 2.0)])
+    assert found == [({"d0": 1}, 1.0), ({"d0": 2}, 1.0), ({"d0": 3}, 3.0), ({"d0": 1340}, 5.0), ({"d0": 1600}, 1.0)]
+    assert sum(weight for _, weight in found) == 11.0
+    assert told_apart([({"m": 100, "n": 8}, 1.0), ({"m": 100, "n": 64}, 1.0)]) == [({"m": 100, "n": 8}, 1.0),
+                                                                                  ({"m": 100, "n": 64}, 1.0)]
 
 
 def test_lengths_of_a_range() -> None:

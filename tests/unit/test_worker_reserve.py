@@ -53,6 +53,14 @@ def test_what_a_new_worker_would_see_decides(reserve: WorkerReserve, monkeypatch
         each.end()
 
 
+def test_what_pytest_writes_from_test_to_test_is_no_difference(reserve: WorkerReserve, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = WorkerProcess(20.0)
+    reserve.put(worker)
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another test (call)")
+    assert reserve.take(20.0) is worker
+    worker.end()
+
+
 def test_a_worker_that_died_meanwhile_is_replaced(reserve: WorkerReserve) -> None:
     worker = WorkerProcess(20.0)
     reserve.put(worker)

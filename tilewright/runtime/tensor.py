@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class DType(Enum):
     F8E4M3 = "f8E4M3FN"
     F8E5M2 = "f8E5M2"
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes one element takes in memory (i1 takes a whole byte)."""
         sizes = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}

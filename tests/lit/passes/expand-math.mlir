@@ -1,6 +1,7 @@
 // RUN: tilewright opt %s --pass "expand-math" | filecheck %s
 // RUN: tilewright opt %s --pass "expand-math{approximate=true keep-maximum=true}" | filecheck %s --check-prefix=CHEAP
 // RUN: tilewright opt %s --pass "expand-math{keep-library=true}" | filecheck %s --check-prefix=LIBRARY
+// RUN: tilewright opt %s --pass "expand-math{keep-library=true ptx=true divide=true}" | filecheck %s --check-prefix=PTX
 
 // A kernel: range reduction in two parts, a polynomial, the exponent by an integer addition, the ends by selects.
 // CHECK-LABEL: llvm.func @exp
@@ -129,4 +130,43 @@ func.func @body(%a: tensor<?xf32>) -> tensor<?xf32> {
     linalg.yield %1 : f32
   } -> tensor<?xf32>
   return %0 : tensor<?xf32>
+}
+
+// A ratio whose divisor is near 1 is by PTX's reciprocal; with divide, what the model divides is by its full-range division.
+// CHECK-LABEL: func.func @ratio
+// CHECK: arith.divf
+// CHECK: arith.divf
+// PTX-LABEL: func.func @ratio
+// PTX: nvvm.rcp.approx.ftz.f
+// PTX: llvm.call_intrinsic "llvm.nvvm.div.full"
+// PTX-COUNT-2: llvm.nvvm.div.full
+// PTX: arith.divf %{{.+}} : f64
+func.func @ratio(%a: f32, %v: vector<2xf32>, %d: f64) -> (f32, vector<2xf32>, f64) {
+  %0 = math.erf %a : f32
+  %1 = arith.divf %0, %a : f32
+  %2 = arith.divf %v, %v : vector<2xf32>
+  %3 = arith.divf %d, %d : f64
+  return %1, %2, %3 : f32, vector<2xf32>, f64
+}
+
+// A quotient that is rounded or compared stays one that is rounded once: 6 / 3 is 2.
+// PTX-LABEL: func.func @steps
+// PTX-COUNT-3: arith.divf
+// PTX: llvm.nvvm.div.full
+// PTX: arith.truncf
+// PTX-NOT: arith.divf
+// PTX: return
+func.func @steps(%a: f32, %b: f32, %h: f16) -> (f32, i1, f16, i32, f16) {
+  %0 = arith.divf %a, %b : f32
+  %1 = math.floor %0 : f32
+  %2 = arith.divf %b, %a : f32
+  %3 = arith.addf %2, %a : f32
+  %4 = arith.cmpf oeq, %3, %b : f32
+  %5 = arith.divf %a, %a : f32
+  %6 = arith.fptosi %5 : f32 to i32
+  %7 = arith.divf %b, %b : f32
+  %8 = math.sqrt %7 : f32
+  %9 = arith.truncf %8 : f32 to f16
+  %10 = arith.divf %h, %h : f16
+  return %1, %4, %9, %6, %10 : f32, i1, f16, i32, f16
 }

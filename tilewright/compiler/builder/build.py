@@ -15,6 +15,7 @@ from tilewright.compiler.builder.ptx import to_ptx
 from tilewright.passes.base import Pass, PassPipeline
 from tilewright.passes.codegen.emit_micro_kernel import KERNEL, EmitMicroKernel
 from tilewright.passes.codegen.tile import Tile
+from tilewright.passes.lowering.arithmetic import element_of
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.promote_bf16 import PromoteBf16
 from tilewright.passes.lowering.split_masked_stores import SplitMaskedStores
@@ -42,14 +43,23 @@ class BuiltKernel:
     llvm_ir: str
 
 
-def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, narrow: bool = True) -> list[Pass]:
-    """The kernel pipeline of a target, into the LLVM dialect. narrow: are there floats of less than 32 bits?"""
+def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, narrow: bool = True,
+                  rounded: bool = False) -> list[Pass]:
+    """The kernel pipeline of a target, into the LLVM dialect. narrow: are there floats of less than 32 bits? rounded: are all
+    results such floats? What is divided on the way to them on a GPU may then be 2 ulp of f32 from the exact quotient."""
     gpu = target.kind is not TargetKind.HOST
     masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
-    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, exp2=gpu)
+    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, ptx=gpu, divide=gpu and rounded)
     own = [expand, *([PromoteBf16(keep_conversion=gpu)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
     early = gpu and GpuLimits.of(target.arch).version >= _EARLY
     return [Tile(config), EmitMicroKernel(symbol, workload_key, early), *own, *lowering_passes(gpu)]
+
+
+def _is_rounded(workload: ir.Module) -> bool:
+    """Are all results floats of less than 32 bits?"""
+    function = ir.FunctionType(ir.TypeAttr(workload.body.operations[0].operation.attributes["function_type"]).value)
+    elements = [element_of(t) for t in function.results]
+    return all(isinstance(t, ir.FloatType) and t.width < 32 for t in elements)
 
 
 def kernel_symbol(workload: Workload, config: TileConfig) -> str:
@@ -71,7 +81,8 @@ def build_kernel(workload_ir: str, workload_key: str, symbol: str, config: str, 
             dump = knobs.DUMP.get()
             instruments = standard(dump=dump / symbol if dump else None)
             narrow = _NARROW.search(workload_ir) is not None
-            PassPipeline(kernel_passes(config, symbol, workload_key, target, narrow), instruments).run(module)
+            passes = kernel_passes(config, symbol, workload_key, target, narrow, narrow and _is_rounded(module))
+            PassPipeline(passes, instruments).run(module)
         except PassError as error:
             raise BuildError(f"{symbol}: {error}", error.log) from error
         kernel = msgspec.json.decode(ir.StringAttr(module.operation.attributes[KERNEL]).value, type=MicroKernel)

@@ -12,6 +12,7 @@ from tilewright.search.runner.line_process import LineProcess, WorkerLostError
 __all__ = ["WorkerLostError", "WorkerProcess"]
 
 _START_SECONDS = 10.0  # that a worker may take to start, where a request may take less
+_IN_PASSING = frozenset({"PYTEST_CURRENT_TEST"})  # variables that another tool rewrites as it goes and no worker reads
 
 
 class WorkerProcess(LineProcess):
@@ -58,4 +59,4 @@ class WorkerProcess(LineProcess):
 
 def _surroundings() -> tuple[dict[str, str], frozenset[int]]:
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    return dict(os.environ), frozenset(cpus)
+    return {name: value for name, value in os.environ.items() if name not in _IN_PASSING}, frozenset(cpus)

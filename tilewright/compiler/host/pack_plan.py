@@ -1,9 +1,8 @@
 """pack_plan: the plan of a model for one sequence becomes that for all sequences of a call, one after the other in each buffer.
 
 Everything that depends on the sequence has, in its buffer, what it is for the first sequence, then for the second, and so on;
-where sequences are aligned, the rows up to the next one are those of nobody. A
-call that computes every row from the same row alone runs once over all rows. Any other is made for each sequence, all of them in
-one launch (host_segments.py).
+where sequences are aligned, the rows up to the next one are those of nobody. A call that computes every row from the same row
+alone runs once over all rows. Any other is made for each sequence, all of them in one launch (host_segments.py).
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.prelude_ptx import prelude_kernel
 from tilewright.compiler.host.run_values import RunValues
-from tilewright.passes.codegen.emit import gep, integer_type
+from tilewright.passes.codegen.emit import all_of, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import ir, llvm
 from tilewright.runtime.device import KERNELS_PER_CALL, LAUNCH
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.kernel import OUTER, Param
+from tilewright.runtime.program.tensor_map import ALIGNMENT
 from tilewright.runtime.ragged_dim import total
 from tilewright.runtime.shape import Expr
 
@@ -42,7 +43,8 @@ class TableLaunches:
         self._launch(len(self.plan.calls) * KERNELS_PER_CALL, grid, words, run)
 
     def launch(self, number: int, run: RunValues, at: ir.Value, scope: Scope) -> None:
-        """A launch of each kernel that a sequence of the call may have chosen."""
+        """A launch of each kernel that a sequence of the call may have chosen; none chooses one whose tensor maps cannot be made
+        of the operands."""
         call, group = self.plan.calls[number], self.tables.groups[self.tables.of_call[number]]
         local = dict(zip(call.workload.dims, call.dims, strict=True))
         for kernel, own in enumerate(group.kernels):
@@ -50,8 +52,27 @@ class TableLaunches:
             if (y.symbols | z.symbols) & self.ragged.keys():
                 raise BuildError(f"{own.kernel.symbol}: blocks along y and z, {y} and {z}, differ from sequence to sequence; a "
                                  "launch for all of them has one number of each")
-            words = [self._slot(p, call, own, run, at, scope) for p in own.kernel.params]
-            self._launch(number * KERNELS_PER_CALL + kernel, (own.most, y, z), words, run)
+            gaps = self._unmapped(call, own)
+            if any(e.constant not in (None, 0) for e in gaps):
+                continue
+
+            def launch(kernel: int = kernel, own: KernelTable = own, y: Expr = y, z: Expr = z) -> None:
+                words = [self._slot(p, call, own, run, at, scope) for p in own.kernel.params]
+                self._launch(number * KERNELS_PER_CALL + kernel, (own.most, y, z), words, run)
+
+            when(all_of([emit_expr(e, run.dims).eq(0) for e in gaps]), launch)
+
+    def _unmapped(self, call: PlannedCall, own: KernelTable) -> list[Expr]:
+        """What has to be 0 for the tensor maps of a kernel: bytes of strides beyond a multiple of what copies take."""
+        found = []
+        for param in own.kernel.params:
+            if param.kind == "tensor_map":
+                operand, elements = call.operands[param.index], (call.segments or ())[param.index]
+                for axis in param.axes[1:]:
+                    stride = elements if axis == OUTER else operand.strides[axis]
+                    assert stride is not None
+                    found.append(stride * operand.dtype.bytes % ALIGNMENT)
+        return found
 
     def _slot(self, param: Param, call: PlannedCall, own: KernelTable, run: RunValues, at: ir.Value, scope: Scope) -> ir.Value:
         """What all sequences have in common; 0 of what the entries hold."""

@@ -39,6 +39,8 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
             known = known_to_log(model, log)
             if compilation.on_gpu:
                 farm.runner.cases = expectations(model, tables)
+            else:
+                farm.runner.arguments = (weights_of(model).argument(),)
             chosen = tune_model(model, tables, builder, farm.runner, log, farm)
             tables_from_log(model, tables, builder, log, known - chosen)
             return tables

@@ -37,9 +37,8 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     """
     wanted = model.compilation.options
     at_once = 1 if farm is None else farm.runner.size
-    cache = cache_state(model) if farm is None else None
     at = environment(model.compilation.target) if farm is None else farm.environment
-    context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache)
+    context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache_state(model))
     policy = policies()[wanted.policy or default_policy(farm is not None)]
     found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]

@@ -13,7 +13,7 @@ from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
-from tilewright.compiler.tuning.ragged_demand import HELD, TAKEN, batches_of, declares_batches, shapes_of
+from tilewright.compiler.tuning.ragged_demand import HELD, TAKEN, batches_of, declares_batches, shapes_of, told_apart
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import affinity, thread_count
@@ -162,7 +162,7 @@ def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Lim
     demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
     if not traffic and declares_batches(model):
         taken, held = (list(batches_of(model, n, 2 * options.seed + k)) for k, n in enumerate((TAKEN, HELD)))
-        demand = replace(demand, local=shapes_of(workload, model, taken),
+        demand = replace(demand, local=told_apart(shapes_of(workload, model, taken)),
                          held=[shape for shape, _ in shapes_of(workload, model, held)])
     task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
     incumbent = _incumbent(table) if tables.incumbent else None

@@ -2,12 +2,14 @@
 
 The time of a batch is that of its calls over all rows, and of each sequence in the other calls, which choose a kernel for each.
 So a batch is one shape of the first, and one for each sequence of the others, and weights add up to the time of all batches.
+Shapes that are as good as one are one: batches of a histogram have nearly as many rows each, and what is measured is measured
+again in turns with what runs untuned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from math import log2, prod
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.ragged_dim import factors_of
 
 TAKEN, HELD = 48, 8  # batches that are tuned for, and that the certificate is about
+_STEPS = 8  # shapes an octave of each dim that are told apart
 _SIZES = 4  # numbers of sequences that batches have, where there are no samples of these
 Lengths = Mapping[str, Sequence[int]]
 Local = list[tuple[Mapping[str, int], float]]
@@ -45,6 +48,21 @@ def batches_of(model: OutlinedModel, count: int, seed: int) -> Iterator[Lengths]
 def _lengths(dim: DimInfo, count: int, rng: np.random.Generator) -> list[int]:
     legal = dim.samples or range(-(-dim.lo // dim.multiple_of) * dim.multiple_of, dim.hi + 1, dim.multiple_of)
     return [legal[i] for i in rng.integers(len(legal), size=count)]
+
+
+def told_apart(shapes: Local) -> Local:
+    """Of shapes that differ little in every dim the one that is run most often, with the weight of all."""
+    near: dict[tuple[int, ...], dict[tuple[tuple[str, int], ...], float]] = {}
+    for shape, weight in shapes:
+        place = tuple(round(_STEPS * log2(n)) for n in shape.values())
+        own = near.setdefault(place, {})
+        key = tuple(shape.items())
+        own[key] = own.get(key, 0.0) + weight
+    found: Local = []
+    for own in near.values():
+        most = max(own.values())
+        found.append((dict(next(shape for shape, weight in own.items() if weight == most)), sum(own.values())))
+    return found
 
 
 def shapes_of(workload: Workload, model: OutlinedModel, batches: Sequence[Lengths]) -> Local:

@@ -34,6 +34,7 @@ _F32: dict[str, Callable[[Real], Real]] = {
     "math.acos": trigonometry.acos,
     "math.atan": trigonometry.atan,
 }
+_RATIOS = {"math.erf": expansions.erf, "math.erfc": expansions.erfc, "math.tanh": expansions.tanh}
 _ANGLES = {"math.sin": trigonometry.sin, "math.cos": trigonometry.cos, "math.tan": trigonometry.tan}
 _BY_F64: dict[str, Callable[..., Real]] = {"math.powf": powers.power, "math.cbrt": powers.cbrt, "arith.remf": powers.remainder}
 _TWO: dict[str, Callable[[Real, Real], Real]] = {"math.atan2": trigonometry.atan2}
@@ -45,6 +46,9 @@ SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
+# where an error in the last place becomes a whole step, and where values leave the sight of `_is_smooth`
+_STEPS = frozenset(f"math.{name}" for name in ("floor", "ceil", "trunc", "round", "roundeven")) | frozenset((
+    "arith.cmpf", "arith.fptosi", "arith.fptoui", "arith.remf", "arith.bitcast", "scf.yield"))
 _LEAST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 _LONGEST_POWER = 4  # of products; math.powf with a larger constant exponent is rounded once
 
@@ -55,8 +59,10 @@ class ExpandMath(Pass):
     keep_maximum: leave arith.maximumf and minimumf to a target that has them as one instruction. Their expansion keeps
     NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. keep_library: leave f64, sines, powers and remainders
     to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps.
-    exp2: the target has PTX's ex2.approx; an exp with fastmath<afn> is computed by it, 2 ulp from the exact one and half an ulp
-    more for each unit of its argument, an exp2 2 ulp. An op with `tw.nonpositive` has no argument above 0; a division with
+    ptx: the target has PTX's approximations. An exp with fastmath<afn> is computed by ex2.approx, 2 ulp from the exact one and
+    half an ulp more for each unit of its argument, an exp2 2 ulp; erf, erfc and tanh of f32 divide by rcp.approx, 1.5 ulp more.
+    divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
+    made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0; a division with
     `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
@@ -64,12 +70,14 @@ class ExpandMath(Pass):
     keep_maximum: bool = False
     keep_library: bool = False
     scale: bool = False
-    exp2: bool = False
+    ptx: bool = False
+    divide: bool = False
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
             name = op.name
-            known = name.startswith(("math.", "arith.m")) or name == "arith.remf" or (name == _DIVIDE and SHARE in op.attributes)
+            known = name.startswith(("math.", "arith.m")) or name == "arith.remf" or (
+                name == _DIVIDE and (SHARE in op.attributes or (self.divide and _is_smooth(op))))
             if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)
@@ -80,7 +88,7 @@ class ExpandMath(Pass):
 
     def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
         """The values of the op's results, or None when the op stays."""
-        if op.name == "arith.divf" and element_of(op.operands[0].type).width > 32:
+        if op.name == _DIVIDE and element_of(op.operands[0].type).width > 32:
             return None
         if op.name in ("arith.maximumf", "arith.minimumf"):
             if self.keep_maximum:
@@ -118,8 +126,9 @@ class ExpandMath(Pass):
     def _float(self, op: ir.Operation, narrow: bool = False) -> ir.Value | None:
         """An op on f32 or f64. narrow: are the operands numbers of f16?"""
         x = Real(op.operands[0])
-        if op.name == "arith.divf":
-            return expansions.share(x, Real(op.operands[1])).value
+        if op.name == _DIVIDE:
+            by = expansions.share if SHARE in op.attributes else expansions.quotient_by_instruction
+            return by(x, Real(op.operands[1])).value
         if op.name == "math.rsqrt":
             return (1.0 / Real(math.sqrt(x.value))).value
         if op.name == "math.clampf":
@@ -139,10 +148,29 @@ class ExpandMath(Pass):
             return (_ANGLES[op.name](x, not narrow) if op.name in _ANGLES else _BY_F64[op.name](*map(Real, op.operands))).value
         if op.name in _POWERS:
             approximate = self.approximate or "afn" in _fastmath(op)
-            if approximate and self.exp2 and element_of(x.value.type).width == 32:
+            if approximate and self.ptx and element_of(x.value.type).width == 32:
                 return expansions.exp2_by_instruction(x * log2(e) if op.name == "math.exp" else x).value
             return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
+        if self.ptx and op.name in _RATIOS and element_of(x.value.type).width == 32:
+            return _RATIOS[op.name](x, expansions.ratio_by_instruction).value
         return _F32[op.name](x).value if op.name in _F32 else None
+
+
+def _is_smooth(division: ir.Operation) -> bool:
+    """Does a quotient of f32 reach memory or a narrower type by arithmetic alone?"""
+    if element_of(division.results[0].type).width < 32:
+        return True
+    seen, left = {division}, [division]
+    while left:
+        for result in left.pop().results:
+            for use in result.uses:
+                user = use.owner.operation
+                if user.name in _STEPS:
+                    return False
+                if user not in seen and user.name != "arith.truncf":
+                    seen.add(user)
+                    left.append(user)
+    return True
 
 
 def _is_static(t: ir.Type) -> bool:

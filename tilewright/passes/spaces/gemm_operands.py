@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.workload import Factor, Workload
+from tilewright.passes.spaces.workload import Factor, Workload, told_once
 from tilewright.runtime.limits import BYTE_FLOATS, GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -19,6 +19,7 @@ BYTE_FLOAT_TYPES = (DType.F8E4M3, DType.F8E5M2)
 _NARROW = (DType.F16, DType.BF16, DType.I8, *BYTE_FLOAT_TYPES)
 
 
+@told_once
 def column_loop(workload: Workload) -> int | None:
     """The loop along the unit-stride axis of the first result; axes of one element are passed over.
 
@@ -32,6 +33,7 @@ def column_loop(workload: Workload) -> int | None:
     return next((d for d in found if workload.loops[d].extent != _ONE), next(iter(found), None))
 
 
+@told_once
 def row_and_column_roles(workload: Workload) -> tuple[str, str]:
     """Rows run along m and columns along n, as GPU families tile them; the other way where columns are a loop of m."""
     column = column_loop(workload)
@@ -58,6 +60,7 @@ class Gemm:
     last: int | None
 
     @staticmethod
+    @told_once
     def of(workload: Workload) -> Gemm | None:
         """As host families see it; None where the workload has no factors or no columns."""
         column = column_loop(workload)
@@ -82,11 +85,12 @@ class Gemm:
         return along and not self.b_in_place
 
 
+@told_once
 def tensor_core_bytes(workload: Workload) -> int | None:
     """Bytes of the elements that tensor cores would multiply; None where the factors are of other types than they take."""
-    found = {f.dtype for f in workload.factors}
-    sizes = {t.bytes for t in found}
-    return sizes.pop() if len(sizes) == 1 and found <= set(_NARROW) else None
+    found = [f.dtype for f in workload.factors]
+    sizes = [t.bytes for t in found if t in _NARROW]
+    return sizes[0] if sizes and len(sizes) == len(found) and sizes.count(sizes[0]) == len(sizes) else None
 
 
 def on_tensor_cores(workload: Workload, limits: GpuLimits) -> bool:

@@ -7,9 +7,11 @@ Each family has passes/spaces/<family>_cost.py with `extents(workload)`, the nam
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, cast
 
 from tilewright.passes.spaces.tile_config import TileConfig
 
@@ -96,10 +98,18 @@ class KernelCost:
 def fields_of(config: TileConfig) -> dict[str, float]:
     """The fields of a configuration as numbers; members of an enum and texts by their place or code. Not `ordered`, which all of
     a space share."""
-    return {f.name: _number(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name != "ordered"}
+    return {name: _number(getattr(config, name)) for name in _names(cast(Hashable, type(config)))}
+
+
+@functools.cache
+def _names(cls: Any) -> tuple[str, ...]:
+    """Reading them off a class takes longer than what is done with them, and a space has ten thousands of configurations."""
+    return tuple(f.name for f in dataclasses.fields(cls) if f.name != "ordered")
 
 
 def _number(value: object) -> float:
+    if type(value) is int:
+        return float(value)
     if isinstance(value, Enum):
         return float(list(type(value)).index(value))
     if isinstance(value, str):

@@ -14,11 +14,17 @@ from tilewright.runtime.errors import OptionError
 def spec_of(name: str, value: Any) -> str:
     """`name{option=value ...}` with the dataclass fields that differ from their defaults."""
     shown = []
-    for field in dataclasses.fields(value):
-        v = getattr(value, field.name)
-        if v != field.default:
-            shown.append(f"{field.name.replace('_', '-')}={_to_text(v)}")
+    for field, shown_as, default in _defaults(cast(Hashable, type(value))):
+        v = getattr(value, field)
+        if v != default:
+            shown.append(f"{shown_as}={_to_text(v)}")
     return name + ("{" + " ".join(shown) + "}" if shown else "")
+
+
+@functools.cache
+def _defaults(cls: Any) -> tuple[tuple[str, str, Any], ...]:
+    """Name, name in a text and default of each option."""
+    return tuple((f.name, f.name.replace("_", "-"), f.default) for f in dataclasses.fields(cls))
 
 
 def _to_text(value: Any) -> str:

@@ -10,8 +10,11 @@ operand that a contraction passes a window over. Every extent inside is an expre
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, TypeVar
 
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -170,3 +173,20 @@ class Workload:
             if loop.role == role:
                 total = total * loop.extent
         return total
+
+
+_T = TypeVar("_T")
+
+
+def told_once(tell: Callable[[Workload], _T]) -> Callable[[Workload], _T]:
+    """What a function tells of a workload is kept with that workload: a space asks for it for each of ten thousands of
+    configurations."""
+
+    @functools.wraps(tell)
+    def kept(workload: Workload) -> _T:
+        known: dict[Any, _T] = workload.__dict__.setdefault("_told", {})
+        if tell not in known:
+            known[tell] = tell(workload)
+        return known[tell]
+
+    return kept

@@ -43,7 +43,7 @@ _COPY = ctypes.CFUNCTYPE(None, _P, _P, _P, _I64)
 _TENSOR_MAP = ctypes.CFUNCTYPE(None, _P, _P, _P)
 _CONTROL = ctypes.CFUNCTYPE(_I64, _P, _I64, _P)
 _POLL = ctypes.CFUNCTYPE(_I64, _P)
-_UNWRITTEN = 0xFF  # byte of results that no kernel has to write; floats of it are NaN
+_UNWRITTEN = 0xFF  # byte of memory that no kernel has to write; floats of it are NaN
 
 
 class GpuCaller(Caller):
@@ -90,7 +90,7 @@ class GpuCaller(Caller):
         inputs = [self._place(a) for a in bound.arrays]
         seen = self._seen([a for i, a in enumerate(bound.arrays) if i in self.offsets])
         donors = {o: inputs[i] for i, o in self.program.donated}
-        places = [donors[i] if i in donors else self._result(i, a) for i, a in enumerate(outputs)]
+        places = [donors[i] if i in donors else self._fresh(a.nbytes) for i, a in enumerate(outputs)]
         listed = [*inputs, *self._constants, *places, *seen]
         pointers = (_P * len(listed))(*listed)
         scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
@@ -112,11 +112,12 @@ class GpuCaller(Caller):
         """Addresses of the offsets of ragged dims on the host, which its program checks; 0 for those that it does not see."""
         return [a.ctypes.data for a in offsets]
 
-    def _result(self, number: int, array: np.ndarray[Any, Any]) -> int:
-        """Room for a result. Rows between sequences are written by nobody, so that all of it is set here."""
-        if self.program.outputs[number].ragged and any(d.has_gaps for d in self.program.ragged):
-            return self._place(np.full(array.nbytes, _UNWRITTEN, np.uint8))
-        return self._room(array.nbytes)
+    def _fresh(self, size: int) -> int:
+        """Room for results or temporaries. Rows between sequences are written by nobody and may be read for nothing, so that all
+        of it is set here where there are such rows."""
+        if any(d.has_gaps for d in self.program.ragged):
+            return self._place(np.full(size, _UNWRITTEN, np.uint8))
+        return self._room(size)
 
     def _room(self, size: int) -> int:
         return self.device.alloc(max(size, 1))
@@ -169,7 +170,7 @@ class GpuCaller(Caller):
         self._guarded(run)
 
     def _alloc(self, table: int, size: int) -> int:
-        return self._guarded(lambda: self._room(size))
+        return self._guarded(lambda: self._fresh(size))
 
     def _release(self, table: int, address: int) -> None:
         self._guarded(lambda: self.device.free(address))

@@ -25,6 +25,7 @@ class OperandForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     panel: int = 0
     zeros: tuple[int, ...] = ()
     axes: AxisForms = ()
+    codes: str = ""
 
 
 class FactorForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,8 +165,9 @@ def _axes(forms: AxisForms) -> Axes:
 
 
 def _form(o: Operand) -> OperandForm:
-    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axis_forms(o.axes))
+    return OperandForm(o.dtype, tuple(map(str, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axis_forms(o.axes),
+                       o.codes)
 
 
 def _operand(o: OperandForm) -> Operand:
-    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axes(o.axes))
+    return Operand(o.dtype, tuple(map(Expr.parse, o.dims)), o.unit_axis, o.constant, o.panel, o.zeros, _axes(o.axes), o.codes)

@@ -28,7 +28,8 @@ from tilewright.search.runner.gpu_environment import limits_of_name
 from tilewright.search.space.lattice import Lattice
 
 SCHEMA = 1
-TRAINING = Training(members=3, rounds=32, depth=5)
+TRAINING, SMALL = Training(members=3, rounds=32, depth=5), Training(members=3, rounds=24, depth=3)
+_MANY = 4000  # measurements from which trees as deep as those of TRAINING have enough to split
 _FOLDS = 3
 _MOST = 1500  # measurements of a workload on a device that are learned from
 _LEAST = 24  # measurements from which a model is worth learning
@@ -98,7 +99,8 @@ def groups_of(logs: Iterable[TuningLog], here: HostLimits) -> dict[str, list[_Gr
 
 def train(groups: Sequence[_Group]) -> CostModel:
     """A model of a family."""
-    model = CostModel(TRAINING)
+    many = sum(len(g.samples) for g in groups) >= _MANY
+    model = CostModel(TRAINING if many else SMALL)
     model.fit([g.samples for g in groups])
     return model
 

@@ -63,12 +63,14 @@ class RunnerFacts(msgspec.Struct, frozen=True):
 
 
 class MeasureRequest(msgspec.Struct, frozen=True):
-    """Measurements of a kernel, as JSON. places: (dims, threads) of each. seconds: that all may take."""
+    """Measurements of a kernel, as JSON. places: (dims, threads) of each. seconds: that all may take. arguments: of the process
+    that measures, beside its own."""
 
     workload: WorkloadForm
     kernel: MicroKernel
     places: tuple[tuple[dict[str, int], int], ...]
     seconds: float | None
+    arguments: tuple[str, ...] = ()
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -119,6 +121,10 @@ class RunnerActor:
         begin = time.monotonic()
         asked = msgspec.json.decode(request, type=MeasureRequest)
         workload = asked.workload.workload()
+        wanted = (*self._work.arguments, *asked.arguments)
+        if self._runner.arguments != wanted:
+            self._runner.close()
+            self._runner.arguments = wanted
         if cases and workload.key not in self._cases:
             self._cases[workload.key] = [c.case() for c in msgspec.msgpack.decode(cases, type=tuple[CaseForm, ...])]
         found, times = list[Measured](), tuple[float, ...]()
@@ -173,6 +179,7 @@ class RayRunner:
             "" is that of the first that joins and `fits`.
         told: of what happens, for a live view. quarantined: called with each runner that drifted.
         cases: workload key -> what its kernels must give before they are timed, for runners that verify.
+        arguments: of the processes that measure: in which state operands are found.
     """
 
     make: Callable[[int], Any]
@@ -183,6 +190,7 @@ class RayRunner:
     work: RunnerWork = field(default_factory=RunnerWork)
     fits: Callable[[str], bool] = lambda device: True
     cases: Mapping[str, Sequence[Case]] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
     most_bytes: int = MOST_BYTES
     clock: Callable[[], float] = time.time
     _seen: dict[str, _Seen] = field(default_factory=dict)
@@ -215,7 +223,7 @@ class RayRunner:
         most = self.work.time_limit * len(places)
         limit = most if seconds is None else min(most, seconds)
         asked = tuple((dict(shape), threads) for shape, threads in places)
-        request = msgspec.json.encode(MeasureRequest(WorkloadForm.of(workload), kernel, asked, seconds))
+        request = msgspec.json.encode(MeasureRequest(WorkloadForm.of(workload), kernel, asked, seconds, self.arguments))
         end = time.monotonic() + (limit if seconds is None else seconds)
         with self._bytes(len(code)):
             stored, expected = self._stored(code), self._cases_of(workload)

@@ -144,16 +144,17 @@ class Tuner:
             found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
         return found
 
-    def propose_beside(self, pending: Collection[int]) -> list[Proposal]:
-        """New kernels while those of these numbers are under way: what they are expected to do counts as known."""
+    def propose_beside(self, pending: Collection[int], most: int) -> list[Proposal]:
+        """New kernels, so many at most, while those of these numbers are under way: what they are to do counts as known."""
         ledger = self.ledger
         evidence, taken = ledger.evidence, ledger.taken() | set(pending)
         if not evidence.curves:
-            return self.proposer.random(taken, self.options.batch)
+            return self.proposer.random(taken, most)
         with ledger.time.part("proposing"):
             best = self.proposer.believed(ledger.model, evidence.best, pending)
-            found = self.proposer.propose(ledger.model, best, evidence.importance, taken, self.options.batch)
-        if found and sum(p.gain for p in found) > 10 * self.options.enough:
+            found = self.proposer.propose(ledger.model, best, evidence.importance, taken, most)
+        unsure = sum(p.gain for p in found) > 10 * self.options.enough
+        if found and unsure and self.proposer.rng.random() < most / self.options.batch:  # one in a batch, as above
             found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
         return found
 

@@ -66,14 +66,18 @@ class Lattice:
     def config_columns(self) -> dict[str, Floats]:
         """[configuration] of every coordinate and feature, under `family.name`; NaN where a family has no such."""
         columns: dict[str, Floats] = {}
-        for i, config in enumerate(self.configs):
-            found = self._costs[i]
-            for name, value in (*found.coordinates.items(), *found.features.items()):
-                key = f"{config.family}.{name}"
-                if key not in columns:
-                    columns[key] = np.full(len(self), np.nan)
-                columns[key][i] = value
+        for family, members in self._members.items():
+            costs = [self._costs[i] for i in members]
+            for described in ([c.coordinates for c in costs], [c.features for c in costs]):
+                for name in dict.fromkeys(n for each in described for n in each):
+                    column = columns.setdefault(f"{family}.{name}", np.full(len(self), np.nan))
+                    column[members] = [each.get(name, np.nan) for each in described]
         return columns
+
+    @cached_property
+    def _members(self) -> dict[str, list[int]]:
+        """The indices of each family's configurations."""
+        return {f: [i for i, c in enumerate(self.configs) if c.family == f] for f in self.families}
 
     def __len__(self) -> int:
         return len(self.configs)
@@ -117,7 +121,7 @@ class Lattice:
         places: list[tuple[str, tuple[int, ...]]] = [("", ())] * len(self)
         used: dict[str, list[int]] = {}
         for family in self.families:
-            members = [i for i, c in enumerate(self.configs) if c.family == family]
+            members = self._members[family]
             rows = np.array([list(self._costs[i].coordinates.values()) for i in members])
             levels = [np.unique(column) for column in rows.T]
             used[family] = [len(v) for v in levels]
@@ -140,15 +144,15 @@ class Lattice:
 
     def per_extent(self, what: str, missing: int) -> Ints:
         """[configuration, extent] of a field of the cost descriptions; `missing` where it says nothing."""
-        return np.asarray(self._per_extent(what, np.full((len(self), len(self.extents)), missing, np.int64)))
+        return np.asarray(self._per_extent(what, missing, np.int64))
 
-    def _per_extent(self, what: str, found: Any) -> Any:
+    def _per_extent(self, what: str, missing: float, kind: type[np.number[Any]]) -> Any:
+        found = np.full((len(self), len(self.extents)), missing, kind)
+        given: dict[str, list[Any]] = {f: [getattr(self._costs[i], what) for i in m] for f, m in self._members.items()}
         for column, name in enumerate(self.extents):
             family, short = name.split(".")
-            for i, config in enumerate(self.configs):
-                if config.family == family:
-                    given: Any = getattr(self._costs[i], what)
-                    found[i, column] = given.get(short, found[i, column])
+            rows = self._members[family]
+            found[rows, column] = [each.get(short, missing) for each in given[family]]
         return found
 
     @cached_property
@@ -171,7 +175,7 @@ class Lattice:
 
     @cached_property
     def partial(self) -> Floats:
-        return np.asarray(self._per_extent("partial", np.ones((len(self), len(self.extents)))))
+        return np.asarray(self._per_extent("partial", 1.0, np.float64))
 
     @cached_property
     def copied(self) -> tuple[Floats, Ints]:

@@ -193,6 +193,12 @@ class Belief:
         spread = float(np.sqrt(weights @ (saved - gain) ** 2))
         return Prediction(mean, deviation, float(weights @ (later - best)), low, high, gain, spread, saved, weights)
 
+    def after(self, before: LogProbability, now: LogProbability) -> Belief:
+        """The same samples, which were drawn from the density `before`, for another one."""
+        change = now(self.samples) - before(self.samples)
+        weights = self.weights * np.exp(change - change.max()) if np.isfinite(change).any() else np.zeros(len(change))
+        return replace(self, weights=weights / weights.sum() if weights.sum() > 0 else weights)
+
     def reweighted(self, data: Data, before: Hyperprior | None, after: Hyperprior | None) -> Belief:
         """The same samples under another prior, and without those that the best and the future of `data` rule out."""
         change = np.zeros(len(self.samples))

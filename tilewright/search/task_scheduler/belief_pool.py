@@ -1,17 +1,28 @@
 """BeliefPool: the beliefs of all arms of a model. Similar arms share a prior, so that a fresh arm is not blind.
 
-Only an arm with trials of its own is sampled again; the others have their samples re-weighted, which costs next to nothing.
+Samples are re-weighted where a prior or an arm's curve has changed, which costs next to nothing (importance sampling), and drawn
+again by a chain only where the weights leave too few of them, or a segment begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.search.space.array_types import Floats
-from tilewright.search.task_scheduler.belief import Belief, Data, Hyperprior, Jumps, Prediction, Sampler, fit, relative
+from tilewright.search.task_scheduler.belief import (
+    Belief,
+    Data,
+    Hyperprior,
+    Jumps,
+    Prediction,
+    Sampler,
+    fit,
+    posterior,
+    relative,
+)
 from tilewright.search.task_scheduler.tuning_curve import HIGH, JUMP, LOW, log_power
 
 _FLOOR = np.array([0.15, 0.4, 0.15, 0.4])
@@ -20,15 +31,21 @@ _ENOUGH = 4  # points from which an arm tells others something
 _FEW = 20  # trials a jump, before anything is known
 _LEVELS = 200
 _LEAST = 20.0  # effective samples below which re-weighting is not trusted
+_COUNTED, _KEPT = 100.0, 400  # draws that have to count, and samples that are made of them
+_ROUNDS, _SPREAD, _FREEDOM = 16, 40.0, 5.0  # of draws; those that count for the next round; degrees of freedom of its tails
+_NARROWEST = np.array([1e-5, 1e-3, 1e-3, 1e-3])  # deviations of a round's draws, at least
+_LEFT = 0.25  # share of the samples that new trials have to leave
 
 
 @dataclass(frozen=True)
 class BeliefOptions:
-    """segments: cut the curve at jumps. shared: learn the prior from similar arms. Both off only for ablations."""
+    """segments: cut the curve at jumps. shared: learn the prior from similar arms. Both off only for ablations. draws: of the
+    prior, which are weighted by what was seen; where enough of them count no chain is run, which takes longer. 0: none."""
 
     segments: bool = True
     shared: bool = True
     seed: int = 0
+    draws: int = 0
 
 
 class FitCache:
@@ -96,12 +113,10 @@ class BeliefPool:
             if known is not None and known.data.digest() == data.digest() and not self.options.shared:
                 continue
             prior = self._hyperprior(key, group)
-            if known is not None and known.data.origin + known.data.x[-1] == data.origin + data.x[-1]:
-                moved = known.base.reweighted(data, known.hyperprior, prior)
-                if moved.effective >= _LEAST:
-                    known.belief = moved
-                    continue
-            self._fit(key, group, data, prior)
+            if known is None or not self._moved(known, data, prior):
+                self._fit(key, group, data, prior)
+            elif len(data.y) >= _ENOUGH:
+                self._facts[key] = _moments(known.belief, data.first)
         self.seconds += self.clock() - begin
 
     def belief(self, key: str) -> Belief:
@@ -127,10 +142,27 @@ class BeliefPool:
         levels = best * np.exp(rng.uniform(0, 1, _LEVELS) * np.log(np.maximum(top / best, 1.0)))
         return Jumps(chance, np.where(top > (1 + JUMP) * best, levels, best))
 
+    def _moved(self, known: _Fitted, data: Data, prior: Hyperprior | None) -> bool:
+        """Re-weight the samples of an arm for what is known now; False where too few are left."""
+        if known.data.origin + known.data.x[-1] == data.origin + data.x[-1]:
+            moved, least = known.base.reweighted(data, known.hyperprior, prior), _LEAST
+        elif known.data.origin == data.origin and len(known.data.y) > 1:
+            moved = known.base.after(posterior(known.data, known.hyperprior), posterior(data, prior))
+            least = max(_LEAST, _LEFT * len(moved.weights))
+        else:
+            return False
+        if moved.effective >= least:
+            known.belief = moved
+            return True
+        return False
+
     def _fit(self, key: str, group: str, data: Data, prior: Hyperprior | None) -> None:
         seed = self.options.seed
+        drawn = weighed(data, prior, self.options.draws, seed) if len(data.y) > 1 and self.options.draws else None
         if len(data.y) == 1:
             made = fresh(data, prior, seed)
+        elif drawn is not None:
+            made = drawn
         else:
             made, new = self.cache.get(data.digest(prior, seed), lambda: fit(data, prior, self.sampler, seed))
             self.fits, self.reused = self.fits + new, self.reused + (not new)
@@ -160,14 +192,59 @@ def pooled(facts: list[tuple[Floats, Floats]]) -> Hyperprior | None:
     return Hyperprior((centre[0], centre[1], centre[2], centre[3]), (width[0], width[1], width[2], width[3]))
 
 
-def fresh(data: Data, hyperprior: Hyperprior | None, seed: int) -> Belief:
-    """The posterior of a curve of which only the beginning is known, which is the prior."""
+def weighed(data: Data, hyperprior: Hyperprior | None, draws: int, seed: int) -> Belief | None:
+    """The posterior by draws that are weighted by it: of the prior first, then of a t-distribution about those that counted
+    (after Cappe et al., Population Monte Carlo, 2004). None where too few of them count after some rounds."""
+    found, rng, density = fresh(data, hyperprior, seed, draws), np.random.default_rng([seed, 3]), posterior(data, hyperprior)
+    samples, from_ = found.samples, np.zeros(len(found.samples))
+    if hyperprior is not None:  # the density of the draws, in which ln a is normal
+        from_ = hyperprior.log_density(samples, data.first) - np.log(samples[:, 0])
+    for _ in range(_ROUNDS):
+        logs = density(samples) - from_
+        if not np.isfinite(logs).any():
+            return None
+        weights = np.exp(logs - logs.max())
+        if weights.sum() ** 2 / float(weights @ weights) >= _COUNTED:
+            which = (np.arange(_KEPT) + rng.uniform()) / _KEPT * weights.sum()
+            kept = np.searchsorted(np.cumsum(weights), which).clip(0, len(weights) - 1)
+            return replace(found, samples=samples[kept], weights=np.full(_KEPT, 1 / _KEPT), noise=rng.standard_normal(_KEPT),
+                           likeliest=samples[int(np.argmax(logs))])
+        centre, spread = _moments_of(samples, logs)
+        samples, from_ = _around(centre, spread, draws, rng)
+    return None
+
+
+def _moments_of(samples: Floats, logs: Floats) -> tuple[Floats, Floats]:
+    """Mean and covariance of weighted samples, the weights flattened until enough of them count."""
+    power = 1.0
+    while True:
+        weights = np.exp(power * (logs - logs.max()))
+        weights /= weights.sum()
+        if 1 / float(weights @ weights) >= _SPREAD or power < 1e-6:
+            break
+        power *= 0.7
+    centre = weights @ samples
+    off = samples - centre
+    return centre, np.asarray((weights[:, None] * off).T @ off + np.diag(_NARROWEST**2))
+
+
+def _around(centre: Floats, spread: Floats, draws: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draws of a t-distribution, and the logarithm of its density there, up to a constant."""
+    root = np.linalg.cholesky(spread)
+    normal = rng.standard_normal((draws, len(centre)))
+    scale = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, draws))
+    distance = (normal * normal).sum(axis=1) * scale**2
+    return centre + (normal * scale[:, None]) @ root.T, -0.5 * (_FREEDOM + len(centre)) * np.log1p(distance / _FREEDOM)
+
+
+def fresh(data: Data, hyperprior: Hyperprior | None, seed: int, count: int = _DRAWS) -> Belief:
+    """The posterior of a curve of which only the beginning is known, which is the prior. count: draws."""
     rng = np.random.default_rng([seed, 1])
     low, high = np.array([data.first, *LOW[1:]]), HIGH
-    drawn = rng.uniform(low, high, (_DRAWS, 4))
+    drawn = rng.uniform(low, high, (count, 4))
     if hyperprior is not None:
         scale = np.log(max(data.first, 1e-6))
-        wide = rng.standard_normal((_DRAWS, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre)
+        wide = rng.standard_normal((count, 4)) * np.array(hyperprior.deviation) + np.array(hyperprior.centre)
         wide[:, 0] = np.exp(wide[:, 0])
         wide[:, 3] += scale
         inside = ((wide >= low) & (wide <= high)).all(axis=1)

@@ -7,12 +7,12 @@ keeps what runs untuned.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.search.database.records import TuningLog
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.task_scheduler.belief import EmceeSampler
-from tilewright.search.task_scheduler.belief_pool import BeliefPool
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
 from tilewright.search.task_scheduler.candidate_jobs import Jobs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from tilewright.search.task_scheduler.operator_arms import OperatorUse, batch_arms, finish, operator_arms
@@ -22,7 +22,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _FIRST = 0.4  # share of the time in which the operators are opened and measured for the first time
 _TASTE = 0.5  # times what making a space took, that its first measurements get at least
 _KEPT, _MOST_KEPT = 0.25, 0.5  # shares of the time for verifying and certifying what was found: usually, and at most
-_SHORT = (120, 72, 2)  # steps of a chain, those that are dropped, and of which one each is kept
+_DRAWS, _SHORT = 2048, (120, 72, 2)  # draws of a prior; steps of a chain, those that are dropped, of which one each is kept
 _CHOICES = 3  # selections of an operator in the end: what to verify, once more, and what to keep
 
 
@@ -82,8 +82,7 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
         None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken),
         wanted.until_regret,
     )
-    # the driver of a farm decides for many: short chains, those with which farms are simulated (tools.bench farm)
-    pool = BeliefPool(plan.options.beliefs, None if flight is None else EmceeSampler(*_SHORT), clock=clock)
+    pool = BeliefPool(plan.options.beliefs, clock=clock) if flight is None else quick_beliefs(plan.options.beliefs, clock)
     tuner: ModelTuner
     if flight is None:
         tuner = ModelTuner(operator_arms(uses, peak, clock, plan.buckets), budget, clock, plan.options, log, pool, progress)
@@ -98,6 +97,11 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     tuner.run()
     left = None if wanted.seconds is None else max(0.0, begin + wanted.seconds - clock())
     return FoundModel(tuner, finish(_by_gain(uses, tuner), left))
+
+
+def quick_beliefs(options: BeliefOptions, clock: Callable[[], float] = lambda: 0.0) -> BeliefPool:
+    """Of the driver of a farm, which decides for many: by draws, or short chains."""
+    return BeliefPool(replace(options, draws=_DRAWS), EmceeSampler(*_SHORT), clock=clock)
 
 
 def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None,

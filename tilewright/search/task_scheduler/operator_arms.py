@@ -122,7 +122,7 @@ class BatchArm(BucketArm):
         """What runs untuned, at some shapes of the whole range."""
         return [self._candidate(p.config, p.at) for p in self.tuner.untuned()]
 
-    def propose(self, in_flight: Sequence[Candidate]) -> list[Candidate]:
+    def propose(self, in_flight: Sequence[Candidate], most: int) -> list[Candidate]:
         """Suspects to be measured again, then new kernels, then what is open among the measured ones."""
         if self._again:
             found, self._again = self._again, []
@@ -131,7 +131,7 @@ class BatchArm(BucketArm):
         pending = [n for n in (ledger.lattice.number(config_text(c.config)) for c in in_flight) if n is not None]
         ledger.focus = self._focus
         try:
-            proposals = self.tuner.propose_beside(pending)
+            proposals = self.tuner.propose_beside(pending, most)
             ledger.gain = sum(p.gain for p in proposals)
             if proposals and (ledger.gain >= ledger.options.enough or not ledger.evidence.curves):
                 self._idle = 0

@@ -22,14 +22,16 @@ from tilewright.search.task_scheduler.model_tuner import EndedSlot, ModelBudget,
 
 _POLL = 0.5  # seconds between two looks at the budget while nothing ends
 _READY = 1.25  # candidates for each runner that are built or being measured, so that none waits for the next
+_MOST, _FEWEST_OF_SLOT = 8, 2  # candidates of a slot
+_SLOTS, _PLACES = 20, 3  # slots of a search, at least; measurements of a candidate, before any is known
 _FEWEST = 0.02  # seconds of a build or of a run that is taken to last no time
 
 
 class ParallelArm(Arm, Protocol):
     """An arm that proposes while others are under way."""
 
-    def propose(self, in_flight: Sequence[Candidate]) -> list[Candidate]:
-        """The next candidates, a batch; empty when there is nothing left to try. in_flight: of this arm's operator."""
+    def propose(self, in_flight: Sequence[Candidate], most: int) -> list[Candidate]:
+        """The next candidates, about `most`; none when there is nothing left to try. in_flight: of this arm's operator."""
         ...
 
     def places(self, candidate: Candidate, built: BuildResult) -> list[At]:
@@ -185,7 +187,7 @@ class ParallelTuner(ModelTuner):
                 return None
             tried.add(state.arm.key)
             group = self._of_operator(state.arm.key)
-            proposed = self._arms[state.arm.key].propose(group)
+            proposed = self._arms[state.arm.key].propose(group, self._slot_size)
             if proposed:
                 slot = _Slot(state, proposed, len(proposed), self.clock(), before, self.pool.fits - fits,
                              self.pool.seconds - fit_seconds)
@@ -193,6 +195,16 @@ class ParallelTuner(ModelTuner):
                 return slot
             if not group:
                 state.stopped = True
+
+    @property
+    def _slot_size(self) -> int:
+        """Candidates of a slot: so few that the budget has some twenty slots, as where one is tried after the other."""
+        size, ended = float(_MOST), self.builds + _MOST
+        if self.budget.trials is not None:
+            size = min(size, self.budget.trials / _SLOTS * ended / (self.measurements + _MOST * _PLACES))
+        if self.budget.seconds is not None and self.builds > self.jobs.builders:
+            size = min(size, self.budget.seconds / _SLOTS * self.builds / max(self.seconds, 1e-9))
+        return max(_FEWEST_OF_SLOT, int(size))
 
     def _of_operator(self, key: str) -> list[Candidate]:
         """Candidates under way of the operator of an arm: its buckets share the kernels."""

@@ -162,14 +162,14 @@ class TableBatchArm(TableArm):
 
     batch = 4
 
-    def propose(self, in_flight: Sequence[Candidate]) -> list[Candidate]:
+    def propose(self, in_flight: Sequence[Candidate], most: int) -> list[Candidate]:
         search, table = self.search, self.search.table
         pending = [table.number(c.config) for c in in_flight]
         held = search.tried[pending].copy()
         search.tried[pending] = True  # TableSearch.next takes none of these; its model learns nothing of them
         found: list[int] = []
         try:
-            while len(found) < self.batch and (config := search.next(self.shapes)) is not None:
+            while len(found) < min(self.batch, most) and (config := search.next(self.shapes)) is not None:
                 found.append(config)
                 search.tried[config, list(self.shapes)] = True
         finally:

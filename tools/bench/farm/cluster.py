@@ -30,8 +30,8 @@ from tilewright.search.database.farm_records import FarmRecord
 from tools.bench import command
 from tools.bench.farm.refined import MODELS as LARGE
 from tools.bench.farm.refined import arguments_at
+from tools.ray_cluster import started
 
-_STORE = 80 << 20
 _OPEN = 20  # builds after which the default kernels of all operators were measured
 
 
@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=15, help="of calls in turns, at each shape")
     parser.add_argument("--shapes", default="1,7,16,33,64,100,128")
-    parser.add_argument("--keep", type=Path, help="folder for both models; where it has them, only the calls in turns are made")
+    parser.add_argument("--keep", type=Path, help="folder for both models; a search whose model is there is not made again")
+    parser.add_argument("--part", choices=("plain", "farm", "turns"), help="that alone, with --keep, where time is short")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
     if args.seconds is not None:
@@ -67,11 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = args.keep or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        paths, row = (folder / "plain.tw", folder / "farm.tw"), dict[str, Any]()
-        if not all(p.exists() for p in paths):
-            row = searched(args, paths)
-            print(json.dumps(row), flush=True)
-        row |= in_turns(tw.load(paths[0]), tw.load(paths[1]), list(map(int, args.shapes.split(","))), args.rounds)
+        paths, row = {"plain": folder / "plain.tw", "farm": folder / "farm.tw"}, dict[str, Any](model=args.model)
+        for part, search in (("plain", plainly), ("farm", farmed)):
+            if args.part in (None, part) and not paths[part].exists():
+                row |= search(args, paths[part])
+                print(json.dumps(row), flush=True)
+        if args.part in (None, "turns"):
+            both = (tw.load(paths["plain"]), tw.load(paths["farm"]))
+            row |= in_turns(*both, list(map(int, args.shapes.split(","))), args.rounds)
     print(json.dumps(row))
     if args.json is not None:
         with args.json.open("a", encoding="utf-8") as file:
@@ -79,20 +83,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def searched(args: argparse.Namespace, paths: tuple[Path, Path]) -> dict[str, Any]:
-    """Both searches; writes their models."""
+def plainly(args: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """The search in one process; writes its model."""
     model, dims = MODELS[args.model]()
     begin, used = time.monotonic(), _used()
-    plain = _tuned(model, dims, args, paths[0], {})
-    seconds, cpu = time.monotonic() - begin, _used() - used
-    record, farm_seconds = on_cluster(args, lambda farm, progress: _tuned(model, dims, args, paths[1],
-                                                                         {"farm": farm, "progress": progress}))
-    requests = record.builds + record.measurements
-    return {"model": args.model, "nodes": args.nodes, "builders": args.builders, "runners": args.runners, "trials": args.trials,
-            "plain_seconds": seconds, "plain_cpu": cpu, "farm_seconds": farm_seconds, "builds": record.builds,
-            "measurements": record.measurements, "requests": requests, "kernels": len(plain.program.tables),
-            "build_overhead_ms": 1e3 * record.build_overhead, "run_overhead_ms": 1e3 * record.run_overhead,
-            "driver": record.driver, "driver_cpu_ms_a_candidate": 1e3 * record.driver * record.seconds / max(record.builds, 1),
+    plain = _tuned(model, dims, args, path, {})
+    return {"trials": args.trials, "plain_seconds": time.monotonic() - begin, "plain_cpu": _used() - used,
+            "kernels": len(plain.program.tables)}
+
+
+def farmed(args: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """The search on a cluster; writes its model."""
+    model, dims = MODELS[args.model]()
+    record, seconds = on_cluster(args, lambda farm, progress: _tuned(model, dims, args, path,
+                                                                     {"farm": farm, "progress": progress}))
+    return {"nodes": args.nodes, "builders": args.builders, "runners": args.runners, "trials": args.trials,
+            "farm_seconds": seconds, "builds": record.builds, "measurements": record.measurements,
+            "requests": record.builds + record.measurements, "build_overhead_ms": 1e3 * record.build_overhead,
+            "run_overhead_ms": 1e3 * record.run_overhead, "driver": record.driver,
+            "driver_cpu_ms_a_candidate": 1e3 * record.driver * record.seconds / max(record.builds, 1),
             "search_seconds": record.seconds}
 
 
@@ -124,22 +133,11 @@ def costs(args: argparse.Namespace) -> dict[str, Any]:
 
 def on_cluster(args: argparse.Namespace, search: Callable[[tw.Farm, Callable[[Any], None]], object]) -> tuple[FarmRecord, float]:
     """Run a search on a cluster of its own; the last state of its farm, and seconds with the start of actors."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 2, "object_store_memory": _STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
     states: list[Any] = []
-    try:
-        for _ in range(args.nodes - 1):
-            cluster.add_node(num_cpus=2, object_store_memory=_STORE)
-        ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+    with started(args.nodes) as cluster:
         begin = time.monotonic()
         search(tw.Farm(cluster.address, args.builders, args.runners), states.append)
         seconds = time.monotonic() - begin
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
     found: FarmRecord = [s.record for s in states if type(s).__name__ == "FarmProgress"][-1]
     return found, seconds
 

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.search.database.measurement_table import OperatorTable, read_tables
-from tilewright.search.task_scheduler.belief import EmceeSampler
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions
+from tilewright.search.task_scheduler.model_search import quick_beliefs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.parallel_tuner import FlightProgress, ParallelTuner
 from tilewright.search.task_scheduler.policies import policies
@@ -29,17 +29,20 @@ from tools.bench import command
 from tools.bench.policies.replayed import TABLES, peak_of
 
 _WITHIN = (1.05, 1.01)
+_COUNTS = (32, 64, 96, 128, 192, 256)  # measurements after which the latency is compared
 
 
 @dataclass(frozen=True)
 class Run:
     """seconds, trials: until within 5 % and 1 % of the best latency that the table has. busy: share of the runners' time that
-    measured, until the second. area: mean of latency over the best, less 1, over the trials until within 1 %."""
+    measured, until the second. area: mean of latency over the best, less 1, over the trials until within 1 %. reached: latency
+    over the best after _COUNTS of trials."""
 
     seconds: tuple[float, float]
     trials: tuple[int, int]
     busy: float
     area: float
+    reached: tuple[float, ...]
     lost: int
     failed: int
 
@@ -62,6 +65,7 @@ def simulate(tables: Sequence[OperatorTable], size: Size, seed: int, faults: Fau
     seconds: dict[float, float] = {}
     trials: dict[float, int] = {}
     excess: list[float] = []
+    reached: list[float] = []
 
     class Enough(Exception):  # noqa: N818
         """The best is as near as is asked for."""
@@ -69,6 +73,7 @@ def simulate(tables: Sequence[OperatorTable], size: Size, seed: int, faults: Fau
     def told(flight: FlightProgress) -> None:
         latency = sum(a.latency for a in arms)
         excess.append(latency / final - 1)
+        reached.extend([latency / final] * sum(n <= flight.measurements for n in _COUNTS[len(reached) :]))
         for factor in _WITHIN:
             if latency <= factor * final and factor not in seconds:
                 seconds[factor], trials[factor] = clock.now, flight.measurements
@@ -76,7 +81,7 @@ def simulate(tables: Sequence[OperatorTable], size: Size, seed: int, faults: Fau
             raise Enough
 
     options = ModelTuneOptions(policies()[policy], BeliefOptions(seed=seed), 3.0, seed=seed)
-    pool = BeliefPool(options.beliefs, EmceeSampler(120, 72, 2))
+    pool = quick_beliefs(options.beliefs)
     tuner = ParallelTuner(arms, ModelBudget(), clock, jobs, options, pool=pool, in_flight=size.in_flight, flight=told)
     with contextlib.suppress(Enough):
         tuner.run()
@@ -84,7 +89,7 @@ def simulate(tables: Sequence[OperatorTable], size: Size, seed: int, faults: Fau
     found = (tuple(seconds.get(f, end) for f in _WITHIN), tuple(trials.get(f, count) for f in _WITHIN))
     area = statistics.fmean(excess) if excess else 0.0
     return Run((found[0][0], found[0][1]), (int(found[1][0]), int(found[1][1])), jobs.busy / max(end * size.runners, 1e-9), area,
-               jobs.lost, jobs.failed)
+               (*reached, *[_WITHIN[-1]] * (len(_COUNTS) - len(reached))), jobs.lost, jobs.failed)
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -125,10 +130,13 @@ def show(model: str, size: Size, runs: Sequence[Run], serial: Sequence[Run], out
         seconds, before = (statistics.median(r.seconds[i] for r in x) for x in (runs, serial))
         trials, trials_before = (statistics.median(r.trials[i] for r in x) for x in (runs, serial))
         row |= {name: seconds, f"{name}_faster": before / max(seconds, 1e-9), f"{name}_trials": trials / max(trials_before, 1)}
+    pairs = [zip(r.reached, s.reached, strict=True) for r, s in zip(runs, serial, strict=True)]
+    row["latency"] = statistics.geometric_mean([a / b for pair in pairs for a, b in pair])
     row |= {"busy": statistics.median(r.busy for r in runs), "area": statistics.median(r.area for r in runs),
             "lost": sum(r.lost for r in runs), "failed": sum(r.failed for r in runs)}
     reached = "  ".join(f"{name} {row[name]:8.1f} s {row[f'{name}_faster']:6.2f}x" for name in ("to_5", "to_1"))
-    print(f"{model:10} {size.builders:4} builders {size.runners:3} runners  {reached}  trials {row['to_1_trials']:5.2f}x  "
+    print(f"{model:10} {size.builders:4} builders {size.runners:3} runners  {reached}  trials {row['to_5_trials']:5.2f}x "
+          f"{row['to_1_trials']:5.2f}x  latency after as many trials {row['latency']:.3f}x  "
           f"runners busy {row['busy']:4.0%}  lost {row['lost']} failed {row['failed']}", flush=True)
     if out is not None:
         with out.open("a", encoding="utf-8") as file:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tools.bench.ragged import compiled_peers
 from tools.bench.ragged.case import Call, Case, first_lengths
 from tools.bench.ragged.encoder import HEADS, LONGEST, WIDTH
 
@@ -54,9 +56,22 @@ def _case(name: str, lengths: Sequence[int], fn: tw.CompiledFunction, threads: i
             o.view(len(o), HEADS, -1).copy_(attend(*own)[0].transpose(0, 1))
         return out
 
+    apart = [x.unsqueeze(0) for x in packed]
+
+    @cache
+    def blocks() -> Any:
+        return compiled_peers.block_mask(lengths)
+
+    @cache
+    def jagged() -> list[Any]:
+        first = compiled_peers.nested(packed[0], lengths)
+        return [first, *(torch.nested.nested_tensor_from_jagged(x, first.offsets()) for x in packed[1:])]
+
     calls: dict[str, Call] = {
         "ours": lambda: fn(*packed, offsets, threads=threads),
         "padded": lambda: attend(*wide, attn_mask=seen),
         "loop": loop,
+        "flex": lambda: compiled_peers.attention("flex", HEADS)(*apart, blocks()),
+        "njt": lambda: compiled_peers.attention("njt", HEADS)(*jagged()),
     }
     return Case(name, calls, float((calls["ours"]() - loop()).abs().max()))

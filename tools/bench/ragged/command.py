@@ -9,8 +9,10 @@ turns; ratios are medians over the rounds of peer time / ours.
 encoder    a layer of 512, 8 heads, FF 2048. `padded`: torch with a padding mask; `nested`: its fast path of
            nn.TransformerEncoder; `ort`: ONNX Runtime on the padded layer; `careful`: dense layers over packed rows and one
            attention for each sequence. `even`: this layer on as many sequences of one length, `alone`: this layer compiled for
-           one sequence, called for each of these; both work by work, which is the ragged efficiency.
-attention  its attention alone, of q, k, v as packed rows. `padded`: one masked attention; `loop`: one for each sequence.
+           one sequence, called for each of these; both work by work, which is the ragged efficiency. `flex`, `njt`: by
+           torch.compile, with FlexAttention over packed rows and with nested tensors, which takes minutes to compile.
+attention  its attention alone, of q, k, v as packed rows. `padded`: one masked attention; `loop`: one for each sequence;
+           `flex`, `njt` as above.
 grouped    rows by expert times the expert's 512 x 2048. `loop`: a torch matmul for each expert.
 products   100 products of own M, N and K. `padded`: one bmm; `loop`: a torch matmul for each.
 overheads  without peers: what a call of the layer with 128 empty sequences takes; calls with sequences in each form; a batch of
@@ -47,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=60.0, help="of a search of `tuned`")
     parser.add_argument("--arch", default="sm_90a", help="of kernels")
-    parser.add_argument("--without", default="", help="peers that are left out, joined by commas")
+    parser.add_argument("--without", default="flex,njt", help="peers to leave out (default: the compiled ones)")
     parser.add_argument("--json", type=Path, default=None, help="append a record for each case")
     given = parser.parse_args(argv)
     if given.part == "kernels":

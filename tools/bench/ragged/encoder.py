@@ -6,12 +6,14 @@ import argparse
 import io
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from tools.bench.ragged import compiled_peers
 from tools.bench.ragged.case import Call, Case, first_lengths
 
 WIDTH, HEADS, INNER, LONGEST = 512, 8, 2048, 512
@@ -27,12 +29,13 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
                     dynamic_shapes=({0: "B", 1: "S"},))
     alone = tw.compile(layer, {"S": tw.Dim(2, LONGEST)}, args=(x[:1],), dynamic_shapes=({1: "S"},))
     session = _session(layer, given.threads)
+    compiled = {kind: compiled_peers.encoder(kind, HEADS, layer) for kind in ("flex", "njt")}
     for name in given.sets.split(","):
-        yield _case(name, first_lengths()[name][: given.batch], layer, (fn, alone), session, given.threads)
+        yield _case(name, first_lengths()[name][: given.batch], layer, (fn, alone), session, compiled, given.threads)
 
 
 def _case(name: str, lengths: Sequence[int], layer: Any, fns: tuple[tw.CompiledFunction, tw.CompiledFunction], session: Any,
-          threads: int) -> Case:
+          compiled: Mapping[str, Any], threads: int) -> Case:
     import torch
 
     (fn, alone), total, longest = fns, sum(lengths), max(lengths)
@@ -49,12 +52,23 @@ def _case(name: str, lengths: Sequence[int], layer: Any, fns: tuple[tw.CompiledF
     even_rows = torch.randn(mean * len(lengths), WIDTH)
     even_offsets = torch.arange(len(lengths) + 1) * mean
     one = even_rows[:mean].unsqueeze(0)
+
+    @cache
+    def blocks() -> Any:
+        return compiled_peers.block_mask(lengths)
+
+    @cache
+    def jagged() -> Any:
+        return compiled_peers.nested(packed, lengths)
+
     calls: dict[str, Call] = {
         "ours": lambda: fn(packed, offsets, threads=threads),
         "padded": lambda: _Padded.of(layer, padded, seen),
         "nested": lambda: stack(padded, src_key_padding_mask=mask),
         "ort": lambda: session.run(None, {"x": padded.numpy(), "seen": seen.numpy()}),
         "careful": lambda: _careful(layer, packed, lengths),
+        "flex": lambda: compiled["flex"](packed.unsqueeze(0), blocks()),
+        "njt": lambda: compiled["njt"](jagged()),
         "even": lambda: fn(even_rows, even_offsets, threads=threads),
         "alone": lambda: [alone(one, threads=threads) for _ in lengths],
     }

@@ -1,10 +1,11 @@
 """Searches of small operators of the kernel families on a host, into a log that `tilewright logs train` makes priors of.
 
-    python -m tools.bench prior-logs --families host_winograd,host_attention --trials 60 --log work/prior.jsonl
+    python -m tools.bench prior-logs --families host_winograd,host_attention --trials 60 --log work/prior.jsonl [--even 30]
     tilewright logs train work/prior.jsonl -o work/priors
 
 Each family has operators of several shapes, small enough that a measurement takes a millisecond or two; one thread. A family
-that a search measures besides, such as host_matmul beside host_winograd, is in the log too.
+that a search measures besides, such as host_matmul beside host_winograd, is in the log too. With --even so many kernels of each
+family are drawn evenly and measured at three shapes, in place of a search, which measures few kernels where most are alike.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.builder.worker_builder import WorkerBuilder
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.ops import Graph
+from tilewright.compiler.tuning.dispatch_tables import default_tables, numerics_of
+from tilewright.compiler.tuning.operator_tuning import environment, task_of
+from tilewright.runtime.target import Target
+from tilewright.search.database.records import TuningLog
+from tilewright.search.runner.measurer import MeasureContext, Measurer
+from tilewright.search.runner.runner_process import ProcessRunner
 from tools.bench import command
 
 Made = tuple[Graph, dict[str, tuple[int, int]], dict[str, Any]]
@@ -91,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, default=60, help="measurements of an operator")
     parser.add_argument("--seconds", type=float, default=20.0, help="of an operator at most")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further operator is begun")
+    parser.add_argument("--even", type=int, default=0, help="kernels of each operator that are drawn evenly")
     parser.add_argument("--log", type=Path, required=True)
     args = parser.parse_args(argv)
     begin = time.monotonic()
@@ -102,11 +113,41 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         waiting.append((name, made))
         graph, dims, constants = one
+        if args.even:
+            found = evenly(graph, dims, constants, name, args)
+            print(f"{time.monotonic() - begin:6.0f} s  {name}: {found} measurements", flush=True)
+            continue
         options = {"trials": args.trials, "seconds": args.seconds, "threads": 1, "log": args.log, "prior": False}
         fn = tw.tune(graph, dims, options=options, constants=constants)
         families = sorted({k.family for t in fn.program.tables for k in t.kernels})
         print(f"{time.monotonic() - begin:6.0f} s  {name}: {', '.join(families)}", flush=True)
     return 0
+
+
+def evenly(graph: Graph, dims: dict[str, tuple[int, int]], constants: dict[str, Any], family: str,
+           args: argparse.Namespace) -> int:
+    """Measure kernels of a family that are drawn evenly from the space of each operator; returns how many times were taken."""
+    compilation = Compilation(graph, dims, Target.parse("host"), tw.CompileOptions(threads=1), constants=constants)
+    log, end = TuningLog(args.log), time.monotonic() + args.seconds
+    with WorkerBuilder(compilation.target) as builder, ProcessRunner() as runner:
+        model = outline(compilation)
+        tables = default_tables(model.workloads, compilation.limits, builder, numerics_of(compilation.options))
+        taken = 0
+        for workload in model.workloads:
+            task = task_of(workload, model, tables)
+            lattice = task.lattice()
+            of_family = [c for c in lattice.configs if c.family == family]
+            measurer = Measurer(workload, MeasureContext(builder, runner, environment(compilation.target), log))
+            shapes = task.points.shapes
+            at = [shapes[i] for i in sorted({len(shapes) // 5, len(shapes) // 2, len(shapes) - 1})]
+            chosen = np.random.default_rng(0).permutation(len(of_family))[: args.even]
+            measurer.build([of_family[i] for i in chosen])
+            for shape in at:
+                for i in chosen:
+                    if time.monotonic() < end:
+                        measurer.measure(of_family[i], shape, 1)
+            taken += measurer.trials
+    return taken
 
 
 def _normal(*shape: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig
 from tilewright.passes.spaces.gpu.gpu_rates import SHARED_BYTES, GpuRates
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, fields_of
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.workload import Workload, told_once
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
@@ -22,6 +22,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
     return {"batch": workload.size("b"), "rows": rows, "columns": columns, "depth": workload.size("k")}
 
 
+@told_once
 def result_bytes(workload: Workload) -> int:
     return workload.outputs[0].dtype.bytes
 

@@ -19,6 +19,8 @@ from tilewright.runtime.limits import WARP, GpuLimits
 _SHARP = 4.0
 _JOIN = 2.0  # times as long as reading the sums once
 _TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
+_OF_BLOCKS = tuple(f.name for f in fields(GpuBlock) if f.name not in ("step", "once", "along"))
+_OF_LOADS = tuple(f.name for f in fields(Load))
 
 
 def overlapped(work: Floats | float, memory: Floats | float) -> Floats:
@@ -83,9 +85,9 @@ class GpuGrid:
 def block_row(block: GpuBlock, limits: GpuLimits) -> dict[str, float]:
     """The numbers of a block by name, those of its loads as `step.issue` and so on; what a multiprocessor holds of it, and how
     many multiprocessors its clusters fill."""
-    plain = {f.name: float(getattr(block, f.name)) for f in fields(GpuBlock) if f.name not in ("step", "once", "along")}
-    loads = {f"{n}.{part.name}": float(getattr(of, part.name)) for n, of in (("step", block.step), ("once", block.once))
-             for part in fields(Load)}
+    plain = {name: float(getattr(block, name)) for name in _OF_BLOCKS}
+    loads = {f"{n}.{part}": float(getattr(of, part)) for n, of in (("step", block.step), ("once", block.once))
+             for part in _OF_LOADS}
     holds = resident(block.threads, block.registers, block.shared_bytes, limits)
     return {**plain, **loads, "resident": float(holds), "reached": float(reached(block.cluster, limits))}
 

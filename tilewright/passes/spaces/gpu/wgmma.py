@@ -14,7 +14,7 @@ from tilewright.passes.spaces.gpu import mma
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block, why_invalid_cluster
 from tilewright.passes.spaces.gpu.gpu_rates import reached
 from tilewright.passes.spaces.numerics import Numerics
-from tilewright.passes.spaces.workload import Factor, Kind, Workload
+from tilewright.passes.spaces.workload import Factor, Kind, Workload, told_once
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.tensor import DType
 
@@ -204,6 +204,7 @@ def _extents(config: WgmmaConfig, workload: Workload) -> tuple[int, int]:
     return found if row_and_column_roles(workload) == ("m", "n") else (config.bn, config.bm)
 
 
+@told_once
 def _box_columns(workload: Workload) -> int | None:
     """Columns of results that leave by a tensor copy together; None where they cannot."""
     out = workload.outputs[0]
@@ -214,6 +215,7 @@ def _box_columns(workload: Workload) -> int | None:
     return ROW // out.dtype.bytes if whole and out.dtype.bytes in COPIED_BYTES and len(out.axes) <= _COPIED_AXES else None
 
 
+@told_once
 def promoted(workload: Workload) -> bool:
     """Are sums of a step added up in registers of their own? Products of 8-bit floats are summed with few bits of mantissa."""
     return any(f.dtype in BYTE_FLOAT_TYPES for f in workload.factors)

@@ -12,7 +12,7 @@ from tilewright.passes.spaces.gemm_operands import Gemm, column_loop
 from tilewright.passes.spaces.host.host_block import over_budget, register_block, values_of_word
 from tilewright.passes.spaces.padding import padded_windows, tap_depth
 from tilewright.passes.spaces.tile_config import TileConfig
-from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.limits import LINE, HostLimits, Limits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -97,6 +97,7 @@ class Extents:
     transposed: bool
 
     @staticmethod
+    @told_once
     def of(workload: Workload) -> Extents:
         gemm, column = Gemm.of(workload), column_loop(workload)
         rows = workload.size("m")
@@ -194,11 +195,13 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     return None
 
 
+@told_once
 def prepacked(workload: Workload) -> int:
     """Columns of the panels of an operand that was laid out at compile time; 0 when there is none."""
     return max((o.panel for o in workload.inputs), default=0)
 
 
+@told_once
 def packed_word(workload: Workload) -> int:
     """Values of k that lie side by side in an operand that was laid out at compile time."""
     return next((o.dims[-1].constant or 1 for o in workload.inputs if o.panel and o.dims[-1] != Expr.of(o.panel)), 1)

@@ -35,6 +35,15 @@ def _product(x: ops.Tensor, weights: Sequence[ops.Tensor]) -> ops.Tensor:
     return total + weights[1] if len(weights) > 1 else total
 
 
+def _projecting(cell: Cell, weight: ops.Tensor) -> Cell:
+    """The same with a product behind the hidden state (`proj_size`)."""
+    def step(projected: ops.Tensor, state: State, weights: Sequence[ops.Tensor]) -> State:
+        hidden, *rest = cell(projected, state, weights)
+        return ops.matmul(hidden, weight, transpose_b=True), *rest
+
+    return step
+
+
 def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cell, backwards: bool) -> tuple[ops.Tensor, State]:
     """One direction of one layer: x [T, B, I] -> [T, B, H], and the last state."""
     own, recurrent = weights[0::2], weights[1::2]
@@ -42,22 +51,25 @@ def _layer(x: ops.Tensor, state: State, weights: Sequence[ops.Tensor], cell: Cel
 
 
 def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weights: Sequence[ops.Tensor], options: Sequence[Any],
-             cell: Cell) -> list[ops.Tensor]:  # fmt: skip
-    """options: has_biases, num_layers, dropout, train, bidirectional, batch_first."""
+             cell: Cell, projects: bool = False) -> list[ops.Tensor]:  # fmt: skip
+    """options: has_biases, num_layers, dropout, train, bidirectional, batch_first. projects: each direction of a layer has the
+    weight of a projection last."""
     biases, layers, dropout, train, bidirectional, batch_first = options
     if train and dropout:
         context.refuse("dropout between layers makes random numbers", "call model.eval() before the export")
     if x.rank != 3:
         context.refuse("an input without a batch axis", "add one with unsqueeze")
     x = ops.transpose(x, [1, 0, 2]) if batch_first else x
-    each = 4 if biases else 2
+    each = (4 if biases else 2) + projects
     last: list[State] = []
     for layer in range(layers):
         made = []
         for direction in range(2 if bidirectional else 1):
             number = layer * (2 if bidirectional else 1) + direction
             start = tuple(ops.select(s, 0, number) for s in states)
-            result, state = _layer(x, start, weights[number * each : (number + 1) * each], cell, direction == 1)
+            own = weights[number * each : (number + 1) * each]
+            one = _projecting(cell, own[-1]) if projects else cell
+            result, state = _layer(x, start, own[:-1] if projects else own, one, direction == 1)
             made.append(result)
             last.append(state)
         x = made[0] if len(made) == 1 else ops.concat(made, 2)
@@ -69,9 +81,9 @@ def _network(context: Context, x: ops.Tensor, states: Sequence[ops.Tensor], weig
 def lstm(
     context: Context, x: ops.Tensor, hx: Sequence[ops.Tensor], params: Sequence[ops.Tensor], *options: Any
 ) -> list[ops.Tensor]:
-    if len(hx) == 2 and hx[0].dims[-1] != hx[1].dims[-1]:
-        context.refuse("a projection of the hidden state", "use an LSTM without proj_size")
-    return _network(context, x, hx, params, options, _lstm)
+    biases, layers, _, _, bidirectional, _ = options
+    projects = len(params) > layers * (2 if bidirectional else 1) * (4 if biases else 2)
+    return _network(context, x, hx, params, options, _lstm, projects)
 
 
 @register("torch", "aten.gru.input", "tilewright.gru.default")

@@ -10,11 +10,12 @@ from kernel_harness import NUMPY, at_edge, guarded, load
 
 import tilewright.compiler.ops as ops
 from tilewright.compiler.frontends.ingest import ingest
+from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.dispatch_creation.fuse import Fuse
+from tilewright.passes.dispatch_creation.fuse import REGION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import fuse_attentions
 from tilewright.passes.dispatch_creation.outline import workloads_of
-from tilewright.passes.mlir import functions, ir
+from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, space, why_invalid
@@ -267,6 +268,28 @@ def refused(build: ops.Graph) -> set[str]:
         rules = {r.rule for r in fuse_attentions(fn)}
         assert str(next(functions(module))) == before
         return rules
+
+
+def test_a_mask_that_the_next_layer_has_too_is_made_once() -> None:
+    """Where the partition put it into the region of the first layer's scores, it is taken out again."""
+    g = ops.Graph()
+    q, k, v = (g.input(n, ["B", 2, "S", 16]) for n in "qkv")
+    mask = ops.where(g.input("seen", ["B", 1, 1, "S"], "i1"), g.input("far", [2, "S", "S"]), -1e9)
+    for _ in range(2):
+        q = ops.batch_matmul(ops.softmax(ops.add(ops.batch_matmul(q, k, transpose_b=True), mask)), v)
+    g.output(q)
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(ingest(g, dict.fromkeys(g.dims, (0, 4096))).text)
+        passes = graph_passes()
+        at = next(i for i, p in enumerate(passes) if p.name == "fuse-attention")
+        PassPipeline([*recover_passes(), *passes[:at]]).run(module)
+        (fn,) = functions(module)
+        marked = [op for op in operations(fn.regions[0].blocks[0]) if REGION in op.attributes]
+        made = next(op for op in marked if "arith.select" in str(op))
+        made.attributes[REGION] = next(op for op in marked if sums_products(op)).attributes[REGION]
+        assert fuse_attentions(fn) == []
+        regions = [op.attributes[REGION] for op in operations(fn.regions[0].blocks[0]) if REGION in op.attributes]
+    assert len(set(regions)) == 3
 
 
 def test_heads_that_are_repeated() -> None:

@@ -79,7 +79,7 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
             taken = [op for number in chain for op in _of_chain(regions, chain, number)]
             left = {number: [op for op in regions[number] if op not in taken] for number in chain}
             try:
-                fused = _Trial(fn, taken).fuse(rules, chain[0])
+                fused = _Trial(fn, taken).fuse(rules, last)
             except AttentionError as refusal:
                 refused[chain] = refusal
                 continue
@@ -87,8 +87,7 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
                 del regions[number]
                 if ops:
                     regions[number] = ops
-            regions[chain[0]] = fused
-            todo.append(chain[0])
+            regions[last] = fused
     if regions.keys() != given:
         erase_unused(fn)
     renumber_regions(fn.regions[0].blocks[0])
@@ -113,7 +112,10 @@ def candidates(regions: Mapping[int, list[ir.Operation]], last: int) -> list[Cha
 
 def _of_chain(regions: Mapping[int, list[ir.Operation]], chain: Chain, number: int) -> list[ir.Operation]:
     """The operations of a region that the attention takes: of an elementwise one those that the scores reach, not the ones that
-    make a mask, which others may read."""
+    make a mask, which others may read; of that of the scores all but those in front of them that others do read."""
+    if number == chain[0]:
+        shared = _read_elsewhere(regions, chain)
+        return [op for op in regions[number] if op not in shared]
     if len(chain) == 3 or number != chain[1]:
         return regions[number]
     reached = set(regions[chain[0]])
@@ -121,6 +123,31 @@ def _of_chain(regions: Mapping[int, list[ir.Operation]], chain: Chain, number: i
         if any(owner(_behind(v)) in reached for v in op.operands):
             reached.add(op)
     return [op for op in regions[number] if op in reached]
+
+
+def _read_elsewhere(regions: Mapping[int, list[ir.Operation]], chain: Chain) -> set[ir.Operation]:
+    """Operations of the region of the scores that do not read these and that others than the chain's read, such as a mask that
+    the next layer has too, with all of the region that they read."""
+    inside, scores = {op for number in chain for op in regions[number]}, regions[chain[0]]
+    reached = set(_products(scores))
+    for op in scores:
+        if any(owner(_behind(v)) in reached for v in op.operands):
+            reached.add(op)
+    found: set[ir.Operation] = set()
+    for op in reversed(scores):
+        readers = {reader for result in op.results for reader in _readers(result)}
+        if op not in reached and (readers - inside or readers & found):
+            found.add(op)
+    return found
+
+
+def _readers(value: ir.Value) -> list[ir.Operation]:
+    """What reads a value, through reshapes and casts."""
+    found: list[ir.Operation] = []
+    for user in users(value):
+        through = user.name in (*RESHAPES, "tensor.cast") and REGION not in user.attributes
+        found += _readers(user.results[0]) if through else [user]
+    return found
 
 
 def _elementwise(ops: list[ir.Operation]) -> bool:

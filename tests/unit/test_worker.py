@@ -225,6 +225,7 @@ def _stopped_at_start(pool: WorkerPool) -> Future[KernelReply]:
     """A request whose worker gets SIGSTOP while it starts."""
     future = pool.submit(PingRequest())
     while not pool._team._serving:
+        assert not future.done(), "a worker that rested answered"
         time.sleep(0.001)
     (worker,) = pool._team._serving.values()
     os.kill(worker._process.pid, signal.SIGSTOP)
@@ -241,7 +242,7 @@ def test_the_time_limit_holds_while_a_worker_starts(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_worker_that_starts_can_be_given_up() -> None:
-    with WorkerPool(workers=1, time_limit=60.0) as pool:
+    with WorkerPool(workers=1, time_limit=61.0) as pool:  # of which none rests
         given_up = _stopped_at_start(pool)
         pool.abandon([given_up])
         assert "killed by SIGKILL" in given_up.result(20).error

@@ -13,7 +13,6 @@ from tilewright.compiler.cli.sampling import random_inputs
 from tilewright.runtime.program.program import Argument, DimInfo, Program
 from tilewright.runtime.program.ragged_point import lengths_of
 from tilewright.runtime.ragged_dim import offsets_name
-from tilewright.runtime.shape import Expr
 
 Lengths = dict[str, list[int]]
 _MOST = 8  # sequences of a batch, where the range allows fewer; what they are is drawn
@@ -40,7 +39,7 @@ def batches_of(program: Program, count: int, seed: int) -> list[Lengths]:
 
 def _lengths(dim: DimInfo, count: int, kind: int, rng: np.random.Generator) -> list[int]:
     if dim.length:
-        return [Expr.parse(dim.length).evaluate({dim.over: b}) for b in range(count)]
+        return dim.lengths_by_number(count)
     step = dim.multiple_of
     low, high = -(-dim.lo // step), dim.hi // step
     drawn = [int(n) for n in rng.integers(low, high, size=count, endpoint=True)]

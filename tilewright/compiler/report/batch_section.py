@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.compiler.report.report_page import ReportSection, Table, figure
 from tilewright.runtime.program.explanation import explain, memory
 from tilewright.runtime.program.program import DimInfo, Program
-from tilewright.runtime.shape import Expr
 
 _SEQUENCES = 32  # of a batch that nobody gave
 
@@ -52,6 +51,6 @@ def _lengths(dim: DimInfo, program: Program) -> list[int]:
     outer = next(d for d in program.dims if d.name == dim.over)
     count = max(outer.lo, min(outer.hi, _SEQUENCES))
     if dim.length:
-        return [Expr.parse(dim.length).evaluate({dim.over: b}) for b in range(count)]
+        return dim.lengths_by_number(count)
     known = list(dim.samples or dim.dim().values(count))
     return [known[i % len(known)] for i in range(count)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import e, inf, log2, nan
+from operator import truediv
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
@@ -18,9 +19,6 @@ from tilewright.passes.mlir import arith, attributes, ir, math, owner, walk
 
 _F32: dict[str, Callable[[Real], Real]] = {
     "math.expm1": expansions.expm1,
-    "math.erf": expansions.erf,
-    "math.erfc": expansions.erfc,
-    "math.tanh": expansions.tanh,
     "math.log": expansions.log,
     "math.log1p": expansions.log1p,
     "math.log2": expansions.log2,
@@ -60,7 +58,8 @@ class ExpandMath(Pass):
     NaN, except with `tw.nan_elsewhere`, and does not order -0 below +0. keep_library: leave f64, sines, powers and remainders
     to a target whose library has them for single lanes (CUDA's libdevice). scale: the target has AVX-512's vscalefps.
     ptx: the target has PTX's approximations. An exp with fastmath<afn> is computed by ex2.approx, 2 ulp from the exact one and
-    half an ulp more for each unit of its argument, an exp2 2 ulp; erf, erfc and tanh of f32 divide by rcp.approx, 1.5 ulp more.
+    half an ulp more for each unit of its argument, an exp2 2 ulp; erf, erfc and tanh of f32 divide by rcp.approx, at
+    most 1.5 ulp more.
     divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
     made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0; a division with
     `tw.share` is by a reciprocal, 1.5 ulp."""
@@ -151,8 +150,9 @@ class ExpandMath(Pass):
             if approximate and self.ptx and element_of(x.value.type).width == 32:
                 return expansions.exp2_by_instruction(x * log2(e) if op.name == "math.exp" else x).value
             return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
-        if self.ptx and op.name in _RATIOS and element_of(x.value.type).width == 32:
-            return _RATIOS[op.name](x, expansions.ratio_by_instruction).value
+        if op.name in _RATIOS:
+            by_instruction = self.ptx and element_of(x.value.type).width == 32
+            return _RATIOS[op.name](x, expansions.ratio_by_instruction if by_instruction else truediv).value
         return _F32[op.name](x).value if op.name in _F32 else None
 
 

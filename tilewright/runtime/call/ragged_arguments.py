@@ -13,7 +13,6 @@ import numpy as np
 from tilewright.runtime.call.jagged import Jagged, Offsets, array_of, joined, offsets_of, spread
 from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.program.program import Argument, DimInfo
-from tilewright.runtime.shape import Expr
 
 Lengths = Mapping[str, Offsets]
 
@@ -146,5 +145,4 @@ def nested(value: Any, argument: Argument) -> tuple[Any, Any, Lengths]:
 
 def offsets_by_number(dim: DimInfo, count: int) -> Offsets:
     """Where the sequences begin of a dim whose lengths follow from their numbers."""
-    length = Expr.parse(dim.length)
-    return offsets_of([length.evaluate({dim.over: number}) for number in range(count)], f"dim {dim.name}")
+    return offsets_of(dim.lengths_by_number(count), f"dim {dim.name}")

@@ -63,6 +63,11 @@ class DimInfo(msgspec.Struct, frozen=True):
             return Ragged(self.lo, self.hi, self.over, self.multiple_of, self.samples, self.at, self.length, self.align)
         return Dim(self.lo, self.hi, self.multiple_of, self.samples, self.at)
 
+    def lengths_by_number(self, count: int) -> list[int]:
+        """Of the first sequences of a dim whose lengths follow from their numbers."""
+        length = Expr.parse(self.length)
+        return [length.evaluate({self.over: number}) for number in range(count)]
+
     @property
     def has_gaps(self) -> bool:
         """May there be rows between two sequences?"""

@@ -10,7 +10,6 @@ from tilewright.runtime.dim_forms import as_integer, as_integers
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.ragged_dim import factors_of
-from tilewright.runtime.shape import Expr
 
 Lengths = Mapping[str, Sequence[int]]
 
@@ -25,7 +24,7 @@ def lengths_of(program: Program, dims: Mapping[str, Any]) -> tuple[dict[str, Any
     for dim in program.ragged:
         if dim.length and dim.name not in found and dim.over in found:
             count = as_integer(found[dim.over], f"dim {dim.over}")
-            found[dim.name] = [Expr.parse(dim.length).evaluate({dim.over: b}) for b in range(count)]
+            found[dim.name] = dim.lengths_by_number(count)
         if dim.name not in found:
             raise OptionError(f"dim {dim.name}: wanted the length of each sequence, got none; give {dim.name}=[{dim.lo}, "
                               f"{dim.hi}]")

@@ -1,7 +1,7 @@
 """BeliefPool: the beliefs of all arms of a model. Similar arms share a prior, so that a fresh arm is not blind.
 
-Samples are re-weighted where a prior or an arm's curve has changed, which costs next to nothing (importance sampling), and drawn
-again by a chain only where the weights leave too few of them, or a segment begins.
+Samples are re-weighted where a prior has changed, which costs next to nothing (importance sampling), and drawn again where an arm
+has trials of its own. With `draws` those too only re-weight them, as long as enough of them count.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class BeliefPool:
             prior = self._hyperprior(key, group)
             if known is None or not self._moved(known, data, prior):
                 self._fit(key, group, data, prior)
-            elif len(data.y) >= _ENOUGH:
+            elif self.options.draws and len(data.y) >= _ENOUGH:
                 self._facts[key] = _moments(known.belief, data.first)
         self.seconds += self.clock() - begin
 
@@ -146,7 +146,7 @@ class BeliefPool:
         """Re-weight the samples of an arm for what is known now; False where too few are left."""
         if known.data.origin + known.data.x[-1] == data.origin + data.x[-1]:
             moved, least = known.base.reweighted(data, known.hyperprior, prior), _LEAST
-        elif known.data.origin == data.origin and len(known.data.y) > 1:
+        elif self.options.draws and known.data.origin == data.origin and len(known.data.y) > 1:
             moved = known.base.after(posterior(known.data, known.hyperprior), posterior(data, prior))
             least = max(_LEAST, _LEFT * len(moved.weights))
         else:

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import llvmlite.binding as llvmlite
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.promote_bf16 import PromoteBf16
 from tilewright.passes.mlir import ir
+from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.target import Target
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
@@ -76,12 +76,7 @@ class Kernels:
             self.expanded = str(module)
             text = to_llvm_text(module)
         self.assembly = compile_assembly(text, Target.parse(target))
-        library = llvmlite.JITLibraryBuilder().add_object_img(compile_object(text, Target.parse(target)))
-        library.add_current_process()
-        for name in specs:
-            library.export_symbol(f"run_{name}")
-        self._engine = llvmlite.create_lljit_compiler()
-        self._symbols = library.link(self._engine, "kernels")
+        self._code = load_native([compile_object(text, Target.parse(target))])
 
     def run(self, name: str, *arguments: Array) -> Array:
         _, operands, result = self.specs[name]
@@ -94,7 +89,7 @@ class Kernels:
         out = np.empty(padded, DTYPES[result])
         pointers = [ctypes.c_void_p(a.ctypes.data) for a in [*arrays, out]]
         signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers), ctypes.c_int64)
-        signature(self._symbols[f"run_{name}"])(*pointers, padded // self.lanes)
+        signature(self._code.address(f"run_{name}"))(*pointers, padded // self.lanes)
         return out[:count]
 
 

@@ -93,7 +93,8 @@ class Bench:
         loops = inductor.counted(self.torch, self.function, given)
         xla = self.xla.counted(self.theirs, given) if self.xla else inductor.Counted(0, 0)
         phases = sum(len(list(launch.phases())) for launch in plan.launches())
-        return {"workload": self.workload.name, "launches": len(plan.launches()), "phases": phases, "inductor": loops.launches, "xla": xla.launches,
+        return {"workload": self.workload.name, "launches": len(plan.launches()), "phases": phases, "inductor": loops.launches,
+                "xla": xla.launches,
                 "bytes": moved(plan, ours.program, MOST), "inductor_bytes": loops.bytes, "xla_bytes": xla.bytes,
                 "least_bytes": least(ours.program, MOST)}
 

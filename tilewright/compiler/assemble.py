@@ -72,7 +72,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan, gpu)
-    shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
+    shared = {call: number for number, step in enumerate(plan.launches()) if len(step.calls) > 1 for call in step.calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
         target=str(compilation.target),

@@ -12,6 +12,7 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.check_indices import check_indices
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
@@ -109,6 +110,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
+            check_indices(module, bound)
         workloads = workloads_of(module)
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:

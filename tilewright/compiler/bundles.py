@@ -16,6 +16,8 @@ from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.farm_session import farm_session
+from tilewright.compiler.tuning.ragged_demand import is_held_to_batches
+from tilewright.compiler.verification.keep_what_gains import kept
 from tilewright.passes.base import Callback
 from tilewright.passes.partition.rules import users_rules
 from tilewright.passes.spaces.family_registry import parse_config
@@ -80,4 +82,4 @@ def compile_bundle(compilation: Compilation) -> Bundle:
             of_key = {w.key: w for w in model.workloads}
             workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])
     with timed("host program"):
-        return assemble(model, tables)
+        return kept(model, tables, compilation.seconds_left) if is_held_to_batches(model) else assemble(model, tables)

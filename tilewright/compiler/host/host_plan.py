@@ -72,7 +72,8 @@ class Offsets:
 @dataclass
 class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
-    whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences."""
+    whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
+    that depends on the sequence -> bytes of one of them."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -82,6 +83,7 @@ class HostPlan:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the dims, and of the counters of loops
     ragged: tuple[Offsets, ...] = ()
     sums: tuple[str, ...] = ()
+    parts: Mapping[str, Expr] = field(default_factory=dict)
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""

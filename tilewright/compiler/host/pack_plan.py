@@ -81,6 +81,7 @@ class _Packer:
         self.single, self.sequences = single, sequences
         self.ragged = frozenset(sequences.longest)
         self.elements: dict[Place, Expr] = {}  # of one sequence in a buffer; of those that depend on it
+        self.parts: dict[str, Expr] = {}  # bytes of one sequence in a temporary
         self.kept: dict[tuple[str, str], bool] = {}  # (workload, local dim) -> is it computed row by row?
 
     def run(self) -> HostPlan:
@@ -104,7 +105,7 @@ class _Packer:
         first = len(sequences.inputs) - len(names)
         return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
                        ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)),
-                       sums=tuple(d.name for d in sequences.sums))
+                       sums=tuple(d.name for d in sequences.sums), parts=self.parts)
 
     def _has_sequences(self, result: Argument) -> bool:
         used: frozenset[str] = frozenset().union(*(Expr.parse(d).symbols for d in result.dims or ()), frozenset())
@@ -132,6 +133,8 @@ class _Packer:
                     one = _product([e.substitute(local) for e in call.workload.outputs[i - count].dims])
                     rows = self.sequences.rows(one) if operand.place in self.elements else one
                     size[operand.place] = rows * operand.dtype.bytes
+                    if operand.place in self.elements:
+                        self.parts[operand.place.name] = one * operand.dtype.bytes
         for step in self.single.steps:
             if isinstance(step, Copy) and isinstance(step.source, Temp):
                 death[step.source] = len(phases)

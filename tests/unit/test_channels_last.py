@@ -252,9 +252,8 @@ def test_transposes_of_the_model_to_and_from_channels_last_move_nothing() -> Non
     assert COPY not in after
 
 
-@pytest.mark.parametrize("filters,copies", [(16, 2), (15, 0)])
-@pytest.mark.parametrize("stride,pads", [(1, True), (2, True), (1, False)])
-def test_groups_whose_filters_fill_vectors_go_last(filters: int, copies: int, stride: int, pads: bool) -> None:
+@pytest.mark.parametrize("filters,stride,pads,copies", [(16, 1, True, 2), (16, 1, False, 2), (16, 2, True, 0), (15, 1, True, 0)])
+def test_groups_whose_filters_fill_vectors_go_last(filters: int, stride: int, pads: bool, copies: int) -> None:
     """Three groups of one channel."""
     (h, w), edge = (11, 12) if pads else (9, 10), "cut"
     cut, rest = "tensor<?x3x1x9x10xf32>", f"tensor<?x3x1x{h}x{w}xf32>"

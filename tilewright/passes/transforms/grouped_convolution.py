@@ -44,6 +44,12 @@ class GroupedConvolution:
             return None
         return GroupedConvolution(op, cut.operands[0], pad, tuple(collapses), filters[1].constant or 0)
 
+    def is_dense_square(self) -> bool:
+        """Is the window one of 3x3 neighbours, with steps of one?"""
+        extents = list(ir.RankedTensorType(self.op.operands[1].type).shape)[3:]
+        terms = [linear_terms(e) or {} for e in list(maps_of(self.op)[0].results)[3:]]
+        return extents == [3, 3] and all(set(t.values()) == {1} for t in terms)
+
     def channels_last(self, views: Reshaper, image: ir.Value) -> ir.Value:
         """[n, row, column, filters of all groups], of the padded image [n, row, column, channels of all groups]."""
         n, groups, filters, *places = views.shapes.dims(self.op.results[0])

@@ -3,12 +3,12 @@
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations
 and windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
-channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one. Filters of each channel by itself go
-first where rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product
-with pixels along the vectors instead, and moves nothing but, where it steps over pixels, those that it reads; so is a
-transposed one whose phases read one place each, whose result is copied (phased_convolution.py). Images of few channels, such
-as colours, are read as they are by a convolution whose result no other reads. Convolutions over one axis have filters along
-the vectors where their rows are short.
+channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one.
+Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty. A 1x1
+convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing but, where it steps over
+pixels, those that it reads; so is a transposed one whose phases read one place each, whose result is copied
+(phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result no other
+reads. Convolutions over one axis have filters along the vectors where their rows are short.
 """
 
 from __future__ import annotations

@@ -26,6 +26,14 @@ def numerics_of(options: CompileOptions) -> Numerics:
     return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
 
 
+class UnbuildableError(BuildError):
+    """No family took an operator. key: of its workload."""
+
+    def __init__(self, message: str, log: str, key: str) -> None:
+        super().__init__(message, log)
+        self.key = key
+
+
 @dataclass
 class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
@@ -92,7 +100,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"
                 again.append((w, families[1:]))
             else:
-                raise BuildError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir)
+                raise UnbuildableError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir, w.key)
         pending = again
     made.tables = [done[w.key] for w in workloads]
     made.untuned = made.tables

@@ -12,7 +12,7 @@ from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
-from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, slots_of, walk_abreast
+from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, contract, halve_rates, slots_of, walk_abreast
 from tilewright.passes.mlir import ir
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
@@ -80,10 +80,13 @@ class SummedEmitter:
 
     def emit(self, unit: Unit) -> None:
         """The walks of a unit: all its vectors abreast, else one after the other, the last one masked."""
+        contract(self.walk.walk)
+        halved = halve_rates(self.walk.walk)
         w, index, lanes = self.walk, self.kernel.index, self.lanes
         where = [unit.first(f"d{a}") for a in range(w.walk.rank)]
         lo, hi = unit.span(f"d{w.lane}")
-        walkers = [StateWalker(self.kernel, w.walk, w.members, _Vectors(self.kernel, w.walk, lanes, self.workspace, n), lanes)
+        walkers = [StateWalker(self.kernel, w.walk, w.members, _Vectors(self.kernel, w.walk, lanes, self.workspace, n), lanes,
+                               halved)
                    for n in range(w.abreast(lanes))]
 
         def at(c: Index) -> list[Index]:

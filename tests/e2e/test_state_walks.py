@@ -103,14 +103,14 @@ def test_more_states_than_a_thread_has_room_for_are_kept() -> None:
 
 
 def decaying(start: bool) -> ops.Graph:
-    """A scan with steps and rates as Mamba makes them: a softplus, and -e^a. start: the states begin with what is given."""
+    """A scan with steps and rates as Mamba makes them: log(1 + e^d), and -e^a. start: the states begin with what is given."""
     g = ops.Graph()
     d, x, a = g.input("d", ["T", CHANNELS]), g.input("x", ["T", CHANNELS]), g.input("a", [CHANNELS, STATES])
     first = g.input("h", [CHANNELS, STATES]) if start else g.full([CHANNELS, STATES], 0, "f32")
     rate = -ops.exp(a)
 
     def step(t: Expr, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
-        delta, u = (ops.reshape(v, [CHANNELS, 1]) for v in (ops.softplus(ops.select(d, 0, t)), ops.select(x, 0, t)))
+        delta, u = (ops.reshape(v, [CHANNELS, 1]) for v in (ops.log(ops.exp(ops.select(d, 0, t)) + 1), ops.select(x, 0, t)))
         h = ops.exp(delta * rate) * h + delta * u
         return h, ops.sum(h, 1)
 

@@ -111,8 +111,10 @@ def _grows_with(compared: ir.Value, value: ir.Value) -> bool:
     made = owner(compared)
     if compared == value:
         return True
-    return made is not None and made.name == "arith.mulf" and any(
-        a == value and (number_of(b) or 0) > 0 for a, b in (made.operands, reversed(list(made.operands))))
+    if made is None or made.name != "arith.mulf":
+        return False
+    first, second = made.operands
+    return any(a == value and (number_of(b) or 0) > 0 for a, b in ((first, second), (second, first)))
 
 
 def _negated(signs: Signs, op: ir.Operation, depth: int) -> Sign:
@@ -134,10 +136,11 @@ def _multiplied(signs: Signs, op: ir.Operation, depth: int) -> Sign:
 
 def _divided(signs: Signs, op: ir.Operation, depth: int) -> Sign:
     """By a number that is no 0, whose own sign would decide."""
-    number = number_of(op.operands[1])
-    sign = Sign(number > 0, number < 0) if number else signs.of(op.operands[1], depth) if _from_one(signs, op.operands[1], depth) \
-        else Sign()
-    return signs.of(op.operands[0], depth) * sign
+    first, second = op.operands
+    number = number_of(second)
+    if not number and not _from_one(signs, second, depth):
+        return Sign()
+    return signs.of(first, depth) * (Sign(number > 0, number < 0) if number else Sign(below=False))
 
 
 def _larger(signs: Signs, op: ir.Operation, depth: int) -> Sign:
@@ -159,7 +162,8 @@ def _from_one(signs: Signs, value: ir.Value, depth: int) -> bool:
     made = owner(value)
     if made is None or made.name != "arith.addf":
         return (number_of(value) or 0) >= 1
-    return any((number_of(a) or 0) >= 1 and not signs.of(b, depth).below for a, b in (made.operands, reversed(list(made.operands))))
+    first, second = made.operands
+    return any((number_of(a) or 0) >= 1 and not signs.of(b, depth).below for a, b in ((first, second), (second, first)))
 
 
 _RULES: Mapping[str, Callable[[Signs, ir.Operation, int], Sign]] = {

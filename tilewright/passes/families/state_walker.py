@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Protocol
 
 from tilewright.passes.analysis.gates import FirstStep, first_step
-from tilewright.passes.analysis.state_walk import StateWalk
 from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
+from tilewright.passes.analysis.state_walk import StateWalk
 from tilewright.passes.codegen.emit import constant, integer_type, loop
 from tilewright.passes.codegen.evaluator import evaluate, invert
 from tilewright.passes.codegen.index import Index, delinearize, splat_to
@@ -140,8 +140,9 @@ class StateWalker:
             at = self._at(where, column)
             with ev.kept():
                 for number, value in enumerate(inits(op)):
-                    start = ev.element(value, at, mask) if self._first is None else self._start(self._first.starts[number], at, mask)
-                    room.put(number, column, splat_to(start, self.lanes))
+                    start = None if self._first is None else self._first.starts[number]
+                    held = ev.element(value, at, mask) if start is None else self._start(start, at, mask)
+                    room.put(number, column, splat_to(held, self.lanes))
                 for row, number in enumerate(self._kept, len(op.results)):
                     value = splat_to(self._operand(number, at, mask), self.lanes)
                     room.put(row, column, half_log2(value) if number in self.halved else value)
@@ -156,9 +157,7 @@ class StateWalker:
 
     def step(self, i: Index, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
         """The i-th step."""
-        w = self.walk
-        place = self.extent - 1 - i if w.running.backward else i
-        self._step([place if a == w.axis else x for a, x in enumerate(where)], once, mask)
+        self._step(self.at_step(i, where), once, mask)
 
     @cached_property
     def _first(self) -> FirstStep | None:
@@ -190,6 +189,19 @@ class StateWalker:
     def extent(self) -> Index:
         """How many steps there are."""
         return self.kernel.evaluator.extent(self.walk.running.op.results[0], self.walk.axis)
+
+    def read_ahead(self, i: Index, where: Sequence[Index]) -> list[tuple[ir.Value, list[Index]]]:
+        """What the i-th step reads alike for all columns, and where."""
+        w = self.walk
+        at = self.at_step(i, where)
+        columns = _column_loops(w)
+        return [(w.running.op.operands[n], [evaluate(e, self._loops(at)) for e in maps_of(w.running.op)[n].results])
+                for n in _read(w) if _moves(w.running.op, n, [w.running.over]) and not _moves(w.running.op, n, columns)]
+
+    def at_step(self, i: Index, where: Sequence[Index]) -> list[Index]:
+        """A place at the i-th step."""
+        place = self.extent - 1 - i if self.walk.running.backward else i
+        return [place if a == self.walk.axis else x for a, x in enumerate(where)]
 
     def _at(self, where: Sequence[Index], column: Index) -> list[Index]:
         """The place of a column."""
@@ -289,8 +301,10 @@ class StateWalker:
                 del ev.known[value]
 
 
-def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None) -> None:
-    """Walkers of one walk, each with a room and a place of its own, take each step one after the other."""
+def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None,
+                 ahead: Callable[[Index], None] = lambda _: None) -> None:
+    """Walkers of one walk, each with a room and a place of its own, take each step one after the other. ahead: is called with
+    each step first."""
     kernel, rooms = walkers[0].kernel, [w.room for w in walkers]
     with kernel.evaluator.kept():
         once = [w.once(at, mask) for w, at in zip(walkers, places, strict=True)]
@@ -300,6 +314,7 @@ def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index
 
         def step(i: Index, *states: ir.Value) -> list[ir.Value]:
             left = list(states)
+            ahead(i)
             for room, count in zip(rooms, counts, strict=True):
                 room.take(left[:count])
                 del left[:count]

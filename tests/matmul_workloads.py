@@ -96,14 +96,15 @@ def windows(x: np.ndarray, kh: int, kw: int, stride: int, dilation: int) -> np.n
     return found
 
 
-def described(m: Dim, n: Dim, k: Dim, unit: int = 1, transposed: bool = False) -> Workload:
-    """[m, k] x [k, n], or [n, k] when transposed; unit: the axis of unit stride of the result."""
+def described(m: Dim, n: Dim, k: Dim, unit: int = 1, transposed: bool = False, across: bool = False) -> Workload:
+    """[m, k] x [k, n], or [n, k] when transposed, [k, m] where it lies across; unit: the axis of unit stride of the result."""
     def size(d: Dim) -> Expr:
         return Expr.of(d) if isinstance(d, int) else Expr.dim(d)
 
-    a, b, c = ((size(m), size(k)), (size(n), size(k)) if transposed else (size(k), size(n)), (size(m), size(n)))
+    a, c = (size(k), size(m)) if across else (size(m), size(k)), (size(m), size(n))
+    b = (size(n), size(k)) if transposed else (size(k), size(n))
     operands = [Operand(DType.F32, d, 1) for d in (a, b)]
     loops = (Loop("m", size(m)), Loop("n", size(n)), Loop("k", size(k)))
     found = Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),),
                      loops, size(m) * size(n) * size(k) * 2, Expr.of(0))
-    return with_loops(found, "m k,n k,m n" if transposed else "m k,k n,m n")
+    return with_loops(found, f"{'k m' if across else 'm k'},{'n k' if transposed else 'k n'},m n")

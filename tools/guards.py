@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.compiler.cli.batches import batch_inputs, batches_of, without_gaps
-from tilewright.compiler.cli.sampling import random_inputs, shapes_of
+from tilewright.compiler.cli.batches import batches_of, without_gaps
+from tilewright.compiler.cli.sampling import shapes_of
+from tilewright.compiler.verification.random_inputs import batch_inputs, random_inputs
 from tilewright.runtime.call.results import address
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.artifact import ALIGNMENT

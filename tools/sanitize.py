@@ -22,11 +22,12 @@ import msgspec
 import typer
 
 import tilewright as tw
-from tilewright.compiler.cli.arguments import Array, load_constants, parse_dims
+from tilewright.compiler.cli.arguments import load_constants, parse_dims
 from tilewright.compiler.cli.output import Output, dims_text
 from tilewright.compiler.cli.run import source_inputs, tolerance_of
-from tilewright.compiler.cli.sampling import random_inputs, shapes_of
+from tilewright.compiler.cli.sampling import shapes_of
 from tilewright.compiler.reference import compare, evaluate
+from tilewright.compiler.verification.random_inputs import Array, random_inputs
 from tilewright.runtime.emulator import ALL_CHECKS, EmulatorDevice, EmulatorError, Finding, FindingReport
 from tilewright.runtime.errors import ArtifactError, TilewrightError
 from tilewright.runtime.load.function import CompiledFunction

@@ -3,8 +3,8 @@
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, products with a matrix of each sequence,
 values by the sequence alone or the position alone, scans and reshapes, in a random order; sequences of some are aligned, with NaN
 in the rows between them, and in some batches one sequence is NaN.
-`python tests/e2e/random_ragged.py CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing is said; on a
-GPU or the emulator some are of 16-bit floats.
+`PYTHONPATH=.:tests python -m e2e.random_ragged CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing
+is said; on a GPU or the emulator some are of 16-bit floats.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 import numpy.typing as npt
+from e2e.gap_rows import GapRows
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -209,12 +210,14 @@ def _packed_shape(dims: Sequence[str | int], lengths: dict[str, list[int]], coun
 
 
 def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[int]],
-          inputs: list[npt.NDArray[np.generic]], nan: int | None = None) -> str:
+          inputs: list[npt.NDArray[np.generic]], nan: int | None = None, gaps: GapRows | None = None) -> str:
     """What differs from the model run sequence by sequence; "" where nothing does.
 
-    nan: a sequence whose numbers are NaN and whose results are not looked at.
+    nan: a sequence whose numbers are NaN and whose results are not looked at. gaps: of aligned sequences on the emulator.
     """
     program = fn.program
+    if gaps is not None:
+        gaps.of(lengths)
     named = {f"{name}_lengths": np.array(own, np.int64) for name, own in lengths.items()}
     given = [_planted(x, a, program, lengths, nan) for x, a in zip(inputs, program.inputs, strict=False)]
     found = fn(*given, **named)
@@ -268,11 +271,12 @@ def main() -> None:
         except tw.errors.TilewrightError as error:
             print("refused", seed, number, model.steps, error, flush=True)
             continue
+        gaps = GapRows(model.graph, model.dims, fn) if target.startswith("emulator") and fn.program.ragged[0].align > 1 else None
         for trial in range(batches):
             lengths = model.lengths(rng)
             count = len(next(iter(lengths.values())))
             nan = rng.randrange(count) if count > 1 and rng.random() < 0.25 else None
-            found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)), nan)
+            found = wrong(model, fn, lengths, model.inputs(lengths, np.random.default_rng(trial)), nan, gaps)
             done += 1
             if found:
                 print("WRONG", seed, number, found, flush=True)

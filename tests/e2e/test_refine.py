@@ -14,7 +14,7 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
-from tilewright.compiler.refinement.verify_in_turns import compare
+from tilewright.compiler.verification.verify_in_turns import compare
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.traffic import SeenShape, Traffic
 

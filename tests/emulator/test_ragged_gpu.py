@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from e2e.gap_rows import GapRows
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -136,3 +137,24 @@ def written(read: object) -> object:
         return data, np.ones_like(valid)
 
     return reading
+
+
+def test_rows_between_aligned_sequences_are_the_only_unwritten_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With these set, the check for reads of what nobody wrote finds nothing; without those of temporaries it finds them."""
+    g = ops.Graph()
+    x = g.input("x", ["B", "S", 8])
+    g.output(ops.dense(ops.softmax(x, 1), g.input("w", [8, 8])))  # of each sequence alone, then of all rows at once
+    dims = {"B": tw.Dim(0, 8), "S": tw.Ragged(0, 40, over="B", align=4)}
+    fn = tw.compile(g, dims, target="emulator:sm_90a")
+    gaps, rng = GapRows(g, dims, fn), np.random.default_rng(0)
+    rows, w = rng.standard_normal((sum(LENGTHS), 8)).astype(np.float32), rng.standard_normal((8, 8)).astype(np.float32)
+    x_in = tw.Jagged(rows, lengths=LENGTHS).aligned(4)
+    gaps.of({"S": LENGTHS})
+    found = fn(x_in, w)
+    (wanted,) = evaluate_ragged(fn.program.source, "B", [rows, w], {"S": LENGTHS})
+    np.testing.assert_allclose(np.concatenate(list(found)).reshape(-1), wanted, 1e-5, 1e-5)
+    assert len(gaps.plan.parts) == 1
+    monkeypatch.setattr(gaps.plan, "parts", {})
+    gaps.of({"S": LENGTHS})
+    with pytest.raises(tw.errors.TilewrightError, match=r"uninitialised|never written|nobody wrote"):
+        fn(x_in, w)

@@ -149,7 +149,8 @@ def test_operators_one_after_the_other_keep_to_the_time_of_all(
     for name, function in replaced.items():
         monkeypatch.setattr(operator_tuning, name, function)
     options = CompileOptions(seconds=seconds, prior=False)
-    model: Any = SimpleNamespace(workloads=[rows(f"rows{i}") for i in range(20)], bound={}, plan=SimpleNamespace(bound=()),
+    plan = SimpleNamespace(bound=(), ragged=())
+    model: Any = SimpleNamespace(workloads=[rows(f"rows{i}") for i in range(20)], bound={}, plan=plan,
                                  compilation=SimpleNamespace(options=options, target=None, on_gpu=False, limits=LIMITS,
                                                              seconds_left=seconds))
     machine = SlowMachine(clock, 0.2, 0.1)

@@ -161,7 +161,7 @@ def test_progress_tells_trials_budget_and_time_left() -> None:
     states: list[Progress] = []
     runner = SurfaceRunner(matmul_seconds, clock.advance)
     tune(dense_task(), clock.context(runner), Budget(seconds=5.0), progress=states.append)
-    assert runner.runs <= 5.0 / clock.each + 12
+    assert runner.runs <= 5.0 / clock.each + 15  # three rounds of five kernels at a held-out shape
     assert [s.trials for s in states] == sorted(s.trials for s in states)
     assert all(0 <= s.share <= 1 and s.eta is not None and s.eta >= 0 for s in states)
     assert {"first kernels", "searching", "certifying"} <= {s.phase for s in states}

@@ -16,8 +16,9 @@ import typer
 from tilewright.compiler.cli.arguments import load_constants, load_inputs, parse_dims
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.cli.output import Output
-from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
+from tilewright.compiler.cli.sampling import check_dims, dims_of, shapes_of
 from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.compiler.verification.random_inputs import random_inputs
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.program.program import Argument, DimInfo, Program
 from tilewright.runtime.shape import Dim, ShapeRange

@@ -15,13 +15,14 @@ import pytest
 import typer
 from rich.console import Console
 
-from tilewright.compiler.cli.arguments import RandomValues, load_constants, load_inputs
+from tilewright.compiler.cli.arguments import load_constants, load_inputs
 from tilewright.compiler.cli.compile_arguments import CompileArguments, TuneArguments
 from tilewright.compiler.cli.layout import Column, Facts, FittedTable
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.cli.output import Output
-from tilewright.compiler.cli.sampling import dims_of, random_inputs
+from tilewright.compiler.cli.sampling import dims_of
 from tilewright.compiler.cli.tuning_summary import Gain, advise, certify, gain_of, tell_gain
+from tilewright.compiler.verification.random_inputs import RandomValues, random_inputs
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf

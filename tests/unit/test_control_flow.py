@@ -102,7 +102,7 @@ def test_buffers_that_live_together_do_not_share() -> None:
     (loop,) = (step for step in plan.steps if isinstance(step, Loop))
     apart = {p.name for c in loop.carried for p in (c.start.place, *c.buffers) if isinstance(p, Temp)}
     apart |= {o.place.name for call in plan.calls for o in call.operands[len(call.workload.inputs):] if isinstance(o.place, Temp)
-              and call in map(plan.calls.__getitem__, plan.launches()[0])}
+              and call in map(plan.calls.__getitem__, plan.launches()[0].calls)}
     places = sorted(plan.arena.offsets[name].evaluate(dims) for name in apart)
     assert len(places) >= 3
     assert all(b - a >= 64 * 4 for a, b in pairwise([*places, plan.arena.total.evaluate(dims)]))

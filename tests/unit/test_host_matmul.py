@@ -28,7 +28,8 @@ CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_m
            "host_matmul{mr=3 nv=2 lanes=8 prefetch=2 mc=6 exact-tails=true stream=3}",
            "host_matmul{mr=2 nv=3 lanes=8 mc=4 stream=4}")
 PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
-          "host_matmul{mr=4 nv=2 lanes=8 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true}")
+          "host_matmul{mr=4 nv=2 lanes=8 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true}",
+          "host_matmul{mr=4 nv=3 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}")
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
          (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 @pytest.mark.parametrize("config", [*CONFIGS, *PIECES])
@@ -399,6 +400,17 @@ def test_space_is_legal_and_holds_the_defaults_of_many_rows() -> None:
 def test_result_with_transposed_unit_axis_swaps_rows_and_columns() -> None:
     _, root = default(described("M", 5, 64, unit=0), AVX512)
     assert {leaf.kernel for leaf in leaves(root)} == {0}
+
+
+def test_many_rows_that_lie_side_by_side_are_copied() -> None:
+    """From the rows on where it was measured to pay, and on the registers that it was measured with."""
+    configs, root = default(described("M", "N", "K", across=True), AVX2)
+    kernels = [configs[select(root, {"M": m, "N": 900, "K": 900}).kernel] for m in (383, 384)]
+    assert [c.copy_rows for c in kernels] == [False, True] and kernels[1].panels > 1
+    assert all(why_invalid(c, described("M", "N", "K", across=True), AVX2) is None for c in configs)
+    for other, limits in ((described("M", "N", "K"), AVX2), (described("M", "N", "K", across=True), AVX512),
+                          (described("M", "N", "K", transposed=True, across=True), AVX2)):
+        assert not any(c.copy_rows for c in default(other, limits)[0])
 
 
 def test_few_transposed_columns_are_dot_products() -> None:

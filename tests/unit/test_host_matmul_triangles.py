@@ -14,6 +14,7 @@ from tilewright.compiler import ops
 CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 exact-tails=true}", "host_matmul{mr=8 nv=3 pack=panel mc=8}",
            "host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}", "host_matmul{mr=1 nv=1 lanes=8 pack=panel prefetch=4}",
            "host_matmul{mr=4 nv=2 lanes=8 pack=panel mc=8 kc=16 panels=3 copy-rows=true}",
+           "host_matmul{mr=4 nv=2 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}",
            "host_matmul{mr=2 nv=2 lanes=8 pack=panel mc=4 panels=2}", "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4}")
 SIZES = [(1, 1, 1), (1, 20, 5), (5, 16, 17), (17, 33, 9), (23, 49, 40), (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 KINDS = {"lower": "%j <= %i + 0", "upper": "%j >= %i + 0", "below": "%j <= %i + -3", "above": "%j > %i + 2",

@@ -124,8 +124,8 @@ def several() -> ops.Graph:
 def test_launched_together() -> None:
     """Calls over all rows share a launch; those for each sequence have their own."""
     plan = outlined(several()).plan
-    assert [len(members) for members in plan.launches()] == [2, 1, 1]
-    together = plan.launches()[0]
+    assert [len(launch.calls) for launch in plan.launches()] == [2, 1, 1]
+    together = plan.launches()[0].calls
     assert all(plan.calls[n].segments is None and "sum(S)" in str(plan.calls[n].dims[0]) for n in together)
     fn = tw.compile(several(), DIMS)
     rng = np.random.default_rng(5)

@@ -54,8 +54,9 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
-    code = dict(tables.code)
-    llvm_ir = dict(tables.llvm_ir)
+    objects = dict.fromkeys(k.object for t in tables.tables for k in t.kernels)
+    code = {digest: tables.code[digest] for digest in objects}
+    llvm_ir = {digest: tables.llvm_ir[digest] for digest in objects}
     prelude = _prelude(emitter, compilation.target, code) if emitter.block_tables else None
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
@@ -71,7 +72,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     outputs = ingested.outputs if plan.ragged else tuple(
         replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
     tree = stored_tree(plan, gpu)
-    shared = {call: number for number, calls in enumerate(plan.launches()) if len(calls) > 1 for call in calls}
+    shared = {call: number for number, step in enumerate(plan.launches()) if len(step.calls) > 1 for call in step.calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""
     program = Program(
         target=str(compilation.target),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.kernel_shelf import shelf_of
@@ -13,7 +14,10 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.tuning.choose_tables import choose_tables
+from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.farm_session import farm_session
+from tilewright.compiler.tuning.ragged_demand import is_held_to_batches
+from tilewright.compiler.verification.keep_what_gains import kept
 from tilewright.passes.base import Callback
 from tilewright.passes.partition.rules import users_rules
 from tilewright.passes.spaces.family_registry import parse_config
@@ -67,12 +71,15 @@ def compile_bundle(compilation: Compilation) -> Bundle:
                 workers.warm()  # they start while the passes run
         builder = options.builder if workers is None else workers
         assert builder is not None
-        with timed("graph passes"):
-            model = outline(compilation)
-        with timed("kernels"):
-            tables = choose_tables(model, builder, session)
+        if options.searches:
+            with timed("graph passes"):
+                model = outline(compilation)
+            with timed("kernels"):
+                tables = choose_tables(model, builder, session)
+        else:
+            model, tables = built_with_cuts(compilation, partial(choose_tables, builder=builder))
         if workers is not None and options.searches:
             of_key = {w.key: w for w in model.workloads}
             workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])
     with timed("host program"):
-        return assemble(model, tables)
+        return kept(model, tables, compilation.seconds_left) if is_held_to_batches(model) else assemble(model, tables)

@@ -30,6 +30,7 @@ def operators() -> Iterator[Operator]:
         for k, n in LINEAR:
             yield linear(k, n, constant)
     yield dense_codes(768, 768)
+    yield dense_pool(768, 768)
     yield bmm_nt()
     yield bmm_nn()
     yield softmax()
@@ -85,6 +86,13 @@ def dense_codes(k: int, n: int) -> Operator:
     kept = dense(k, n)
     codes, scale = Input((n, k // 2), True, dtype="ui8", below="256"), Input((n, k // 32), True, 0.1)
     return replace(kept, name=f"codes_u4g32_{k}x{n}", kind="dense_codes", inputs={"x": kept.inputs["x"], "w": codes, "s": scale})
+
+
+def dense_pool(k: int, n: int) -> Operator:
+    """Y[T, n] = X[T, k] W[n, k]^T, eight values of W along k by an index into a pool of 64 vectors."""
+    kept = dense(k, n)
+    index, pool = Input((n, k // 8), True, dtype="ui8", below="64"), Input((64, 8), True)
+    return replace(kept, name=f"pools64_{k}x{n}", kind="dense_pool", inputs={"x": kept.inputs["x"], "w": index, "p": pool})
 
 
 def avx2(operator: Operator) -> Operator:

@@ -90,6 +90,7 @@ def _conv(a: Mapping[str, ops.Tensor], p: Mapping[str, Any]) -> ops.Tensor:
 _KINDS: Mapping[str, Callable[[Mapping[str, ops.Tensor], Mapping[str, Any]], ops.Tensor]] = {
     "dense": lambda a, p: ops.dense(a["x"], a["w"]),
     "dense_nk": lambda a, p: ops.matmul(a["x"], a["w"], transpose_b=True),
+    "dense_pool": lambda a, p: ops.dense(a["x"], ops.decode_pool(a["w"], a["p"]), transposed=True),
     "dense_codes": lambda a, p: ops.dense(a["x"], ops.decode(a["w"], a["s"], bits=4, group=32), transposed=True),
     "bmm_nt": lambda a, p: ops.batch_matmul(a["q"], a["k"], transpose_b=True),
     "bmm_nn": lambda a, p: ops.batch_matmul(a["p"], a["v"]),

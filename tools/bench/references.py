@@ -94,6 +94,7 @@ def _of_nibbles(codes: Array, scale: Array) -> Array:
 _KINDS: Mapping[str, Any] = {
     "dense": lambda a, p: a["x"] @ a["w"],
     "dense_nk": lambda a, p: a["x"] @ a["w"].T,
+    "dense_pool": lambda a, p: a["x"] @ a["p"][a["w"]].reshape(len(a["w"]), -1).T,
     "dense_codes": lambda a, p: a["x"] @ _of_nibbles(a["w"], a["s"]).T,
     "bmm_nt": lambda a, p: a["q"] @ a["k"].swapaxes(-1, -2),
     "bmm_nn": lambda a, p: a["p"] @ a["v"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +29,18 @@ class Turns:
         return {name: statistics.median(t / o for t, o in zip(own, self.times[ours], strict=True))
                 for name, own in self.times.items() if name != ours}
 
+    def error(self, ours: str, other: str) -> float:
+        """Deviation of such a median, as far as its rounds tell."""
+        each = [t / o for t, o in zip(self.times[other], self.times[ours], strict=True)]
+        if len(each) < 3:
+            return math.inf
+        low, _, high = statistics.quantiles(each, n=4)
+        return 0.93 * (high - low) / math.sqrt(len(each))
+
 
 def rounds_of(calls: Mapping[str, Callable[[], Any]], rounds: int) -> Turns:
-    """Each round all systems take turns; a turn is as many calls as take 20 ms."""
+    """Each round all systems take turns, in an order of its own, so that none always finds in the caches what the same other one
+    left; a turn is as many calls as take 20 ms."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     repeats = {}
     for name, call in calls.items():
@@ -38,10 +48,12 @@ def rounds_of(calls: Mapping[str, Callable[[], Any]], rounds: int) -> Turns:
         start = time.perf_counter()
         call()
         repeats[name] = max(1, math.ceil(_SECONDS / (time.perf_counter() - start)))
+    order, names = random.Random(0), list(calls)
     for _ in range(rounds):
-        for name, call in calls.items():
+        order.shuffle(names)
+        for name in names:
             start = time.perf_counter()
             for _ in range(repeats[name]):
-                call()
+                calls[name]()
             times[name].append((time.perf_counter() - start) / repeats[name])
     return Turns(times)

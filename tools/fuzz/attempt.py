@@ -21,12 +21,13 @@ import numpy as np
 from tilewright.compiler.api import compile as compile_model
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.cli.run import tolerance_of
-from tilewright.compiler.cli.sampling import random_inputs, shapes_of
+from tilewright.compiler.cli.sampling import shapes_of
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.ingest import ingest
 from tilewright.compiler.reference import compare, evaluate
+from tilewright.compiler.verification.random_inputs import random_inputs
 from tilewright.runtime.errors import IngestError, PassError, TilewrightError
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.shape import Expr

@@ -1,6 +1,14 @@
 // RUN: tilewright opt %s --pass "fuse,outline" | filecheck %s
+// RUN: tilewright opt %s --pass "fuse{numbers=true},outline" | filecheck %s --check-prefix=NUMBERS
 // RUN: not tilewright opt %s --pass "outline" 2>&1 | filecheck %s --check-prefix=UNFUSED
 // UNFUSED: has no region; run fuse before outline
+
+// Equal operations share a function, whatever their numbers; calls have them.
+// NUMBERS: func.func private @exp
+// NUMBERS-NOT: tw.operation
+// NUMBERS-LABEL: func.func @main
+// NUMBERS: call @exp({{.+}}) {tw.operation = [{{[0-9]+}}]}
+// NUMBERS: call @exp({{.+}}) {tw.operation = [{{[0-9]+}}]}
 
 #id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 

@@ -7,17 +7,15 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
+from tilewright.compiler.verification.random_inputs import Array, Given, RandomValues
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim
 
-Array = npt.NDArray[Any]
 _DIM = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=(?P<ragged>ragged:)?(?P<lo>\d+)"
                   r"(?::(?P<hi>\d+)(?::(?P<multiple>\d+))?)?(?::(?P<over>[A-Za-z_][\w.]*))?(?::align=(?P<align>\d+))?")
 _BY_NUMBER = re.compile(r"(?:(?P<name>[^@=]+)@)?(?P<place>[^@=]+)=ragged:of=(?P<of>[^:=]+):(?P<over>[A-Za-z_][\w.]*)"
@@ -41,23 +39,6 @@ class DimArguments:
     def as_ranges(self) -> dict[str, Dim]:
         """The ranges; a dim given only as a value is that one value."""
         return {**{n: Dim(v, v) for n, v in self.values.items()}, **self.ranges}
-
-
-@dataclass(frozen=True)
-class RandomValues:
-    """What an input is filled with: values in [lo, hi], of integers both ends included."""
-
-    lo: float
-    hi: float
-
-    def draw(self, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-        """An array of this type."""
-        if np.issubdtype(dtype, np.integer):
-            return rng.integers(round(self.lo), round(self.hi), size=shape, endpoint=True).astype(dtype)
-        return np.asarray(rng.uniform(self.lo, self.hi, size=shape)).astype(dtype)
-
-
-Given = Array | RandomValues
 
 
 def parse_dims(texts: Iterable[str] | None) -> DimArguments:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.cli.arguments import Array, DimArguments, Given
-from tilewright.compiler.cli.sampling import random_inputs
+from tilewright.compiler.cli.arguments import DimArguments
+from tilewright.compiler.verification.random_inputs import Array
 from tilewright.runtime.program.program import Argument, DimInfo, Program
-from tilewright.runtime.program.ragged_point import lengths_of
-from tilewright.runtime.ragged_dim import offsets_name
 
 Lengths = dict[str, list[int]]
 _MOST = 8  # sequences of a batch, where the range allows fewer; what they are is drawn
@@ -52,15 +50,6 @@ def _lengths(dim: DimInfo, count: int, kind: int, rng: np.random.Generator) -> l
     elif kind % 5 == 4:
         drawn = [min(high, low + int(n)) for n in rng.integers(0, 2, size=count, endpoint=True)]
     return [n * step for n in drawn]
-
-
-def batch_inputs(program: Program, lengths: Mapping[str, Sequence[int]], seed: int,
-                 given: Mapping[str, Given] | None = None) -> list[Array]:
-    """An array for each input of a ragged program, offsets and sums with them, as `random_inputs` draws them."""
-    dims = {n: v for n, v in lengths_of(program, lengths)[0].items() if n in program.ranges()}
-    arrays = random_inputs(program, dims, seed, given)
-    ends = {offsets_name(n): np.append(0, np.cumsum(own, dtype=np.int64)).astype(np.int64) for n, own in lengths.items()}
-    return [ends.get(a.name, x) for a, x in zip(program.inputs, arrays, strict=True)]
 
 
 def parts_of(argument: Argument, program: Program, lengths: Mapping[str, Sequence[int]]) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from tilewright.compiler.cli.compile_arguments import Constants, Dims, Json, Mod
 from tilewright.compiler.cli.model_files import model_file, place_to_write
 from tilewright.compiler.cli.output import Output
 from tilewright.compiler.cli.values import one_of
+from tilewright.compiler.compress.scopes import ASSIGNS, SCOPES
 
 
 def compress_command(
@@ -20,7 +21,24 @@ def compress_command(
     dim: Dims = None,
     bits: Annotated[int, typer.Option(help="Of a weight: 1, 2, 4 or 8.")] = 4,
     group: Annotated[int, typer.Option(help="Values along the sum that share a scale; 0 for one scale a row.")] = 32,
-    max_error: Annotated[float, typer.Option(help="A weight stays plain where more of its norm would be lost.")] = 0.2,
+    pool: Annotated[
+        int | None, typer.Option(help="Weights become indices of so many vectors of 8 values, 2 to 256, in place of codes.")
+    ] = None,
+    pool_scope: Annotated[
+        str, typer.Option(help="One pool for the network, or one a layer.", autocompletion=one_of(*SCOPES))
+    ] = SCOPES[0],
+    assign: Annotated[
+        str, typer.Option(help="Vectors are compared by distance, or by cosine with a scale an output.",
+                          autocompletion=one_of(*ASSIGNS))
+    ] = ASSIGNS[0],
+    activation_bits: Annotated[
+        str | None, typer.Option(help="With --pool: activations are rounded to 1 to 8 bits, or to as many as a dim of this name.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the k-means that makes pools.")] = 0,
+    max_error: Annotated[
+        float | None,
+        typer.Option(help="A weight stays plain where more of its norm would be lost; default 0.2, of pools 0.8."),
+    ] = None,
     activations: Annotated[
         str,
         typer.Option(help="f32, or int8: rows that the weights meet are rounded to bytes.", autocompletion=one_of("f32", "int8")),
@@ -30,15 +48,17 @@ def compress_command(
     target: Target = "host",
     json: Json = False,
 ) -> None:
-    """Put the weights of a model's matrix products into few bits, say what each loses, compile the model and save it."""
+    """Put the weights of a model's products into few bits or a pool of vectors, say what each loses, compile and save the
+    model."""
     from tilewright.compiler.api import compile as compile_model
     from tilewright.compiler.compress.compress import compress
 
     out, ranges = Output(json), parse_dims(dim).as_ranges()
     place_to_write(output)
     with out.progress(f"compressing {file}"):
-        found = compress(model_file(file), ranges, bits=bits, group=group, max_error=max_error, keep=keep or (),
-                         constants=load_constants(constants) or None)
+        found = compress(model_file(file), ranges, bits=bits, group=group, pool=pool, pool_scope=pool_scope, assign=assign,
+                         seed=seed, activation_bits=_bits(activation_bits),
+                         max_error=max_error, keep=keep or (), constants=load_constants(constants) or None)
     for layer in found.layers:
         out.event("layer", name=layer.name, shape=list(layer.shape), bits=round(layer.bits, 3), error=layer.error,
                   share=layer.share, reason=layer.reason)
@@ -51,3 +71,8 @@ def compress_command(
     out.event("saved", output=str(output), bytes=size, before=found.before, after=found.after)
     out.text(f"constants: {found.before / 1024:.0f} KiB before, {found.after / 1024:.0f} KiB after\n"
              f"{output}: {size / 1024:.0f} KiB")
+
+
+def _bits(text: str | None) -> int | str | None:
+    """A number, or the name of a dim."""
+    return int(text) if text is not None and text.isdecimal() else text

@@ -13,11 +13,11 @@ from tilewright.compiler.cli.arguments import INPUT_HELP, load_inputs
 from tilewright.compiler.cli.compile_arguments import Json, Seed
 from tilewright.compiler.cli.model_files import place_to_write
 from tilewright.compiler.cli.output import Output, dims_text
-from tilewright.compiler.cli.sampling import random_inputs
 from tilewright.compiler.cli.tune_view import TuneView
+from tilewright.compiler.verification.random_inputs import random_inputs
 
 if TYPE_CHECKING:
-    from tilewright.compiler.refinement.verify_in_turns import Arrays, Compared
+    from tilewright.compiler.verification.verify_in_turns import Arrays, Compared
     from tilewright.runtime.load.function import CompiledFunction
 
 _SHOWN = 20  # shapes in the table

@@ -13,11 +13,12 @@ import numpy.typing as npt
 import typer
 
 from tilewright.compiler.cli.arguments import DIM_HELP, INPUT_HELP, load_inputs, parse_dims
-from tilewright.compiler.cli.batches import batch_inputs, batch_of, batches_of, without_gaps
+from tilewright.compiler.cli.batches import batch_of, batches_of, without_gaps
 from tilewright.compiler.cli.compile_arguments import Constants, Function, Json, Seed, Target
 from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
 from tilewright.compiler.cli.output import Output, dims_text
-from tilewright.compiler.cli.sampling import check_dims, dims_of, random_inputs, shapes_of
+from tilewright.compiler.cli.sampling import check_dims, dims_of, shapes_of
+from tilewright.compiler.verification.random_inputs import batch_inputs, random_inputs
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.ragged_point import lengths_of
 from tilewright.runtime.tensor import DType

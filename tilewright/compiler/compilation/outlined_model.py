@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.check_indices import check_indices
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
@@ -19,13 +20,17 @@ from tilewright.compiler.host.block_tables import with_block_tables
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
+from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
+from tilewright.passes.dispatch_creation.fuse import OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.outlined import predicated
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
 from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
-from tilewright.passes.mlir import ir, new_context
+from tilewright.passes.linalg.structured import main_of
+from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
@@ -47,13 +52,16 @@ from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.target import TargetKind
 from tilewright.runtime.wording import option
 
+Cuts = Sequence[tuple[int, int]]
+
 
 @dataclass(frozen=True)
 class OutlinedModel:
     """What the graph passes made of a compilation's model.
 
     bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to.
-    donated: (input, output) numbers whose buffers are shared. workloads: the operators, equal ones once.
+    donated: (input, output) numbers whose buffers are shared. workloads: the operators, equal ones once. operations: workload key
+    -> the numbers of the operations of each of its calls, of models without branches and loops.
     """
 
     compilation: Compilation
@@ -62,6 +70,7 @@ class OutlinedModel:
     donated: tuple[tuple[int, int], ...]
     workloads: tuple[Workload, ...]
     plan: HostPlan
+    operations: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     @property
     def ranges(self) -> ShapeRange:
@@ -78,9 +87,11 @@ class OutlinedModel:
         return found
 
 
-def outline(compilation: Compilation) -> OutlinedModel:
+def outline(compilation: Compilation, cuts: Cuts = ()) -> OutlinedModel:
     """Read the model, bind its constants, run the graph passes and plan the host program.
 
+    Args:
+        cuts: pairs of operations, by the numbers of passes/partition, that do not share a kernel.
     Raises:
         IngestError, OptionError: the model, or what is asked of it, does not fit.
     """
@@ -104,12 +115,13 @@ def outline(compilation: Compilation) -> OutlinedModel:
         ingested = packed(whole)
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
-        PassPipeline(passes_of(options, limits), callback).run(module)
+        PassPipeline(with_cuts(passes_of(options, limits), cuts), callback).run(module)
         fold_constants(module, bound)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
-        workloads = workloads_of(module)
+            check_indices(module, bound)
+        workloads, numbers = workloads_of(module), _operations(module)
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
@@ -119,7 +131,7 @@ def outline(compilation: Compilation) -> OutlinedModel:
                 workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         if isinstance(limits, GpuLimits):
             workloads = dict(with_predicates(workloads, plan))
-    return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan)
+    return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan, numbers)
 
 
 def with_predicates(workloads: Mapping[str, Workload], plan: HostPlan) -> Mapping[str, Workload]:
@@ -163,6 +175,25 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
                          _weights(options, limits), _activations(options), _in_place(limits))
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
+
+
+def with_cuts(passes: Sequence[Pass], cuts: Cuts) -> list[Pass]:
+    """The passes, the partition of which has these cuts and says which operations calls are of."""
+    apart = tuple(number for pair in cuts for number in pair)
+    return [replace(p, apart=apart, numbers=True) if isinstance(p, Fuse) else p for p in passes]
+
+
+def _operations(module: ir.Module) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Workload key -> the numbers of the operations of each of its calls; nothing where branches and loops have functions too."""
+    [main, *others] = [f for f in main_of(module) if KEY not in f.attributes]
+    keys = {ir.StringAttr(f.attributes["sym_name"]).value: ir.StringAttr(f.attributes[KEY]).value
+            for f in functions(module) if KEY in f.attributes}
+    found: dict[str, tuple[tuple[int, ...], ...]] = {}
+    for op in operations(main.regions[0].blocks[0]) if not others else ():
+        if OPERATION in op.attributes:
+            key = keys[str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)]
+            found[key] = (*found.get(key, ()), tuple(map(integer, ir.ArrayAttr(op.attributes[OPERATION]))))
+    return found
 
 
 def _scans(limits: Limits) -> list[Pass]:

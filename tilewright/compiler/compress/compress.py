@@ -1,44 +1,47 @@
-"""`compress`: the weights of a model's products in few bits, and what each of them loses."""
+"""`compress`: the weights of a model's products in few bits or out of pools, and what each of them loses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import AnyModel
-from tilewright.compiler.compress.quantise import Quantised, quantise
+from tilewright.compiler.compress.pooling import VECTOR, Pooled, PoolOptions, pooled
+from tilewright.compiler.compress.quantise import quantise
+from tilewright.compiler.compress.rewriting import Decoding, finish, put_decoding, round_rows
+from tilewright.compiler.compress.weights import Weight, weights_of
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.frontends.import_model import import_model
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
+from tilewright.compiler.ops.bits import MOST_BITS
 from tilewright.compiler.ops.codes import WIDTHS, decode
 from tilewright.compiler.ops.graph import Graph
-from tilewright.passes.analysis.contraction import Groups, is_contraction
+from tilewright.compiler.ops.pools import decode_pool
 from tilewright.passes.base import PassPipeline
-from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.structured import users
-from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, UNSIGNED, argument_attributes, write_dims
-from tilewright.passes.mlir import functions, ir, linalg, maps_of, new_context, operations, position, tensor
+from tilewright.passes.mlir import functions, ir, new_context
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.runtime.errors import OptionError
-from tilewright.runtime.shape import DimLike, ShapeRange
+from tilewright.runtime.shape import Dim, DimLike, ShapeRange
 
 _SMALL = 1 << 12  # elements; smaller weights save nothing worth an error
 _LEAST_GROUP = 16
+MAX_ERROR, MAX_POOL_ERROR = 0.2, 0.8  # shares of a weight's norm
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A weight: the argument it is bound to, [N, K]; its bits, scales included, and the norm of its error as a share of its own.
+    """A weight: the argument it is bound to, its shape with the outputs first and the channels last; its bits, with scales and
+    its part of the pool, and the norm of its error as a share of its own.
 
     share: of the bytes of all weights before. reason: why it stays as it is; empty where it is compressed.
     """
 
     name: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     bits: float
     error: float
     share: float
@@ -63,13 +66,15 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Format:
-    """bits: 1, 2, 4 or 8. group: values along K that share a scale, 0 for all. most: error beyond which a weight stays plain.
-    keep: names of weights that do."""
+    """bits: 1, 2, 4 or 8. group: values along K that share a scale, 0 for all. pool: of weights that become indices in place of
+    codes. most: error beyond which a weight stays plain. keep: names of weights that do."""
 
     bits: int
     group: int
     most: float
     keep: frozenset[str]
+    pool: PoolOptions | None = None
+    activation_bits: int | str | None = None
 
     def check(self) -> None:
         """OptionError names what is no format."""
@@ -78,6 +83,12 @@ class Format:
         if self.group and (self.group < _LEAST_GROUP or self.group % (32 // self.bits)):
             raise OptionError(f"compress: group={self.group}; wanted 0, one scale a row, or a multiple of {32 // self.bits} from "
                               f"{_LEAST_GROUP} on, so that groups are whole words of {self.bits}-bit codes")
+        rows = self.activation_bits
+        if rows is not None and (self.pool is None or (isinstance(rows, int) and not 1 <= rows <= MOST_BITS)):
+            raise OptionError(f"compress: activation_bits={rows!r}; wanted 1 to {MOST_BITS}, or the name of a dim, "
+                              "together with pool")
+        if self.pool is not None:
+            self.pool.check()
         if not self.most > 0:
             raise OptionError(f"compress: max_error={self.most}; wanted a share above 0, such as 0.15")
 
@@ -88,7 +99,12 @@ def compress(
     *,
     bits: int = 4,
     group: int = 32,
-    max_error: float = 0.2,
+    pool: int | None = None,
+    pool_scope: str = "network",
+    assign: str = "distance",
+    seed: int = 0,
+    activation_bits: int | str | None = None,
+    max_error: float | None = None,
     keep: Sequence[str] = (),
     constants: Mapping[str, Any] | None = None,
     args: tuple[Any, ...] | None = None,
@@ -100,15 +116,28 @@ def compress(
     Each f32 weight [N, K] or [K, N] that is bound at compile time, and that products alone read, becomes codes with an f32 scale
     for each group along K, chosen for the least squared error. Activations stay f32.
 
+    With `pool`, these weights and the filters of convolutions become bytes instead, each of which stands for eight values along
+    the input channels: the index of a vector of a pool that k-means makes of all of them. The first product of several stays
+    plain, and so do weights whose channels are no multiple of 8. Networks should be trained on afterwards:
+    examples/pooled_digits.py.
+
     Args:
         model, dynamic_dims, constants, args, kwargs, dynamic_shapes: as of `compile`.
         bits: of a code: 1, 2, 4 or 8. group: values along K that share a scale; 0 for one scale a row.
-        max_error: a weight stays plain where more than this share of its norm would be lost.
+        pool: vectors of a pool, 2 to 256; bits and group then have no effect. pool_scope: "network", one pool for all weights, or
+            "layer", one for each. assign: vectors are compared by "distance", or by "cosine", after each output was brought to
+            one size, which then has a scale (4 bytes) of its own. seed: of the k-means.
+        activation_bits: with pools, what their weights are multiplied by is rounded to whole numbers of so many bits, 1 to 8,
+        with
+            a scale for each tensor, and multiplied as integers. A name is a dim of the range (1, 8), an argument of every call.
+        max_error: a weight stays plain where more than this share of its norm would be lost; default 0.2, of pools 0.8.
         keep: names of weights that stay plain, as the report calls them.
     Raises:
         OptionError: no such format; `keep` names no weight; a weight holds NaN or infinities. IngestError: as of `compile`.
     """
-    form = Format(bits, group, max_error, frozenset(keep))
+    pools = None if pool is None else PoolOptions(pool, pool_scope, assign, seed)
+    most = max_error if max_error is not None else MAX_ERROR if pools is None else MAX_POOL_ERROR
+    form = Format(bits, group, most, frozenset(keep), pools, activation_bits)
     form.check()
     ranges = ShapeRange.of({} if dynamic_dims is None else dynamic_dims)
     taken = import_model(model, dict(ranges), ExampleInputs(args, kwargs, dynamic_shapes), constants)
@@ -118,16 +147,6 @@ def compress(
     own = {n: v for n, v in (constants or {}).items() if n not in imported.consumed}
     bound_model, bound = bind_constants(ingested, {**imported.constants, **own})
     return _Rewriting(bound_model, bound, form, imported, ranges).run()
-
-
-@dataclass(frozen=True)
-class _Weight:
-    """argument: of @main. value: [N, K], as the products see it; transposed: is it [K, N] there?"""
-
-    argument: ir.Value
-    number: int
-    value: np.ndarray
-    transposed: bool
 
 
 @dataclass(frozen=True)
@@ -147,118 +166,86 @@ class _Rewriting:
             block = main.regions[0].blocks[0]
             arrays = {v: self.bound[i] for i, v in enumerate(block.arguments) if i in self.bound}
             before = sum(a.nbytes for a in arrays.values())
-            found = self._weights(main, arrays)
-            unknown = self.form.keep - {self._name(w.number) for w in found}
+            found = weights_of(main, arrays, images=self.form.pool is not None)
+            unknown = self.form.keep - {self._name(w) for w in found}
             if unknown:
-                names = ", ".join(self._name(w.number) for w in found) or "none"
+                names = ", ".join(self._name(w) for w in found) or "none"
                 raise OptionError(f"compress: keep names {', '.join(sorted(unknown))}; the weights of products are {names}")
-            layers = []
-            for weight in found:
-                layers.append(self._layer(main, weight, arrays, before))
-            text = _finished(module, main, arrays)
+            made = self._of_pools(found, before) if self.form.pool is not None else [self._of_bits(w, before) for w in found]
+            shared: dict[int, ir.Value] = {}
+            for weight, (_, decoding) in zip(found, made, strict=True):
+                if decoding is not None:
+                    value = put_decoding(main, weight, decoding, arrays, shared)
+                    if self.form.activation_bits is not None:
+                        round_rows(main, value, self.form.activation_bits)
+            text = finish(module, main, arrays)
             numbers = {f"arg{i}": arrays[v] for i, v in enumerate(block.arguments) if v in arrays}
-        model = ImportedModel(text, {d.name: d.dim() for d in self.ingested.dims}, numbers, self.imported.donate,
+        dims = {d.name: d.dim() for d in self.ingested.dims}
+        if isinstance(self.form.activation_bits, str):
+            dims[self.form.activation_bits] = Dim(1, MOST_BITS)
+        model = ImportedModel(text, dims, numbers, self.imported.donate,
                               self.imported.input_structure, self.imported.output_structure, frozenset(dict(self.ranges)))
-        return Compressed(model, tuple(layers), before, sum(a.nbytes for a in numbers.values()))
+        return Compressed(model, tuple(layer for layer, _ in made), before, sum(a.nbytes for a in numbers.values()))
 
-    def _name(self, number: int) -> str:
+    def _name(self, weight: Weight) -> str:
         inputs = self.ingested.inputs
-        return inputs[number].name if number < len(inputs) else f"arg{number}"
+        return inputs[weight.number].name if weight.number < len(inputs) else f"arg{weight.number}"
 
-    def _weights(self, main: ir.Operation, arrays: Mapping[ir.Value, np.ndarray]) -> list[_Weight]:
-        """Constants of f32 that products alone read, all of them with the same axis along k."""
-        found = []
-        for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-            if argument not in arrays or not users(argument) or arrays[argument].dtype != np.float32 or \
-                    arrays[argument].ndim != 2:
-                continue
-            axes = {_summed_axis(op, argument) for op in users(argument)}
-            if len(axes) == 1 and (axis := axes.pop()) is not None:
-                array = arrays[argument]
-                found.append(_Weight(argument, number, array if axis == 1 else array.T, axis == 0))
-        return found
-
-    def _layer(self, main: ir.Operation, weight: _Weight, arrays: dict[ir.Value, np.ndarray], whole: int) -> Layer:
-        """Compresses one weight, or says why it stays."""
-        name, value = self._name(weight.number), weight.value
-        shape = (int(value.shape[0]), int(value.shape[1]))
-        share = value.nbytes / max(1, whole)
-        if not np.isfinite(value).all():
+    def _plain(self, weight: Weight, whole: int) -> Layer:
+        """A weight as it is. OptionError where it holds what no code stands for."""
+        name, shape = self._name(weight), tuple(map(int, weight.value.shape))
+        if not np.isfinite(weight.value).all():
             raise OptionError(f"compress: weight {name} {shape} holds NaN or infinities, which no code stands for; leave it out "
                               f"with keep=[{name!r}], or mend it")
-        if name in self.form.keep or value.size < _SMALL:
-            return Layer(name, shape, 32.0, 0.0, share, "kept as asked" if name in self.form.keep else "small")
-        made = quantise(np.ascontiguousarray(value), self.form.bits, self.form.group)
-        if made.error > self.form.most:
-            return Layer(name, shape, 32.0, 0.0, share, f"would lose {made.error:.1%}, more than {self.form.most:.1%}")
-        _put_codes(main, weight, made, arrays)
-        return Layer(name, shape, made.bytes * 8 / value.size, made.error, share)
+        kept = name in self.form.keep
+        reason = "kept as asked" if kept else "small" if weight.value.size < _SMALL else ""
+        return Layer(name, shape, 32.0, 0.0, weight.value.nbytes / max(1, whole), reason)
+
+    def _of_bits(self, weight: Weight, whole: int) -> tuple[Layer, Decoding | None]:
+        """One weight in codes, or why it stays."""
+        layer, value, form = self._plain(weight, whole), weight.value, self.form
+        if layer.reason:
+            return layer, None
+        made = quantise(np.ascontiguousarray(value), form.bits, form.group)
+        if made.error > form.most:
+            return replace(layer, reason=f"would lose {made.error:.1%}, more than {form.most:.1%}"), None
+        graph = Graph()
+        codes, scale = graph.input("codes", list(made.codes.shape), "ui8"), graph.input("scale", list(made.scale.shape))
+        graph.output(decode(codes, scale, bits=made.bits, group=made.group, depth=value.shape[1]))
+        return replace(layer, bits=made.bytes * 8 / value.size, error=made.error), Decoding(graph, (made.codes, made.scale))
+
+    def _of_pools(self, weights: Sequence[Weight], whole: int) -> list[tuple[Layer, Decoding | None]]:
+        """All weights by indices, or why some stay."""
+        assert self.form.pool is not None
+        layers = [self._plain(w, whole) for w in weights]
+        for n, (layer, weight) in enumerate(zip(layers, weights, strict=True)):
+            if not layer.reason and weight.value.shape[-1] % VECTOR:
+                layers[n] = replace(layer, reason=f"{weight.value.shape[-1]} channels are no multiple of {VECTOR}")
+            elif not layer.reason and n == 0 and len(weights) > 1:
+                layers[n] = replace(layer, reason="the first product")
+        taken = [n for n, layer in enumerate(layers) if not layer.reason]
+        made = dict(zip(taken, pooled([np.ascontiguousarray(weights[n].value) for n in taken], self.form.pool), strict=True))
+        kept = {n: m for n, m in made.items() if m.error <= self.form.most}
+        values = sum(weights[n].value.size for n, m in kept.items()) if self.form.pool.scope == "network" else 0
+        found: list[tuple[Layer, Decoding | None]] = []
+        for n, layer in enumerate(layers):
+            if n in made and n not in kept:
+                layer = replace(layer, reason=f"would lose {made[n].error:.1%}, more than {self.form.most:.1%}")
+            elif n in kept:
+                size, own = weights[n].value.size, kept[n]
+                pool = own.pool.nbytes * (size / values if values else 1)
+                layer = replace(layer, bits=(own.bytes + pool) * 8 / size, error=own.error)
+            found.append((layer, _by_index(kept[n]) if n in kept else None))
+        return found
 
 
-def _summed_axis(op: ir.Operation, argument: ir.Value) -> int | None:
-    """The axis of an operand of a product of matrices that is summed over; None of anything else."""
-    if not is_contraction(op) or [v == argument for v in op.operands].count(True) != 1:
-        return None
-    groups, which = Groups.of(op), next(i for i, v in enumerate(op.operands) if v == argument)
-    if which > 1 or groups.batch or len(groups.k) != 1:
-        return None
-    loops = [position(e) for e in maps_of(op)[which].results]
-    columns = (groups.m, groups.n)[which]
-    if len(columns) != 1 or sorted(d for d in loops if d is not None) != sorted((columns[0], groups.k[0])):
-        return None
-    return loops.index(groups.k[0])
-
-
-def _put_codes(main: ir.Operation, weight: _Weight, made: Quantised, arrays: dict[ir.Value, np.ndarray]) -> None:
-    """The decoding of new constants in place of a weight."""
-    block = main.regions[0].blocks[0]
+def _by_index(made: Pooled) -> Decoding:
     graph = Graph()
-    codes = graph.input("codes", list(made.codes.shape), "ui8")
-    scale = graph.input("scale", list(made.scale.shape))
-    decoded = decode(codes, scale, bits=made.bits, group=made.group, depth=weight.value.shape[1])
-    graph.output(decoded)
-    source = ir.Module.parse(graph.module_text())
-    inner = next(functions(source)).regions[0].blocks[0]
-    known = dict[ir.Value, ir.Value]()
-    attributes = argument_attributes(main)
-    for argument, array in zip(inner.arguments, (made.codes, made.scale), strict=True):
-        known[argument] = block.add_argument(argument.type, main.location)
-        arrays[known[argument]] = array
-        named = {DIMS: write_dims(list(array.shape)), CONSTANT: ir.UnitAttr.get()}
-        attributes.append(named | ({UNSIGNED: ir.UnitAttr.get()} if array.dtype == np.uint8 else {}))
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
-    with ir.InsertionPoint.at_block_begin(block):
-        for op in operations(inner)[:-1]:
-            new = clone(op, known.__getitem__)
-            known.update(zip(op.results, new.results, strict=True))
-    value = known[operations(inner)[-1].operands[0]]
-    for op in users(weight.argument):
-        which = next(i for i, v in enumerate(op.operands) if v == weight.argument)
-        op.operands[which] = value if not weight.transposed else _swapped(op, value)
-
-
-def _swapped(op: ir.Operation, value: ir.Value) -> ir.Value:
-    """The decoded weight [N, K] for a product that reads [K, N]."""
-    shape = list(ir.RankedTensorType(value.type).shape)
-    with ir.InsertionPoint(op), op.location:
-        into = tensor.empty(shape[::-1], ir.RankedTensorType(value.type).element_type)
-        swapped: ir.Value = linalg.transpose(value, outs=[into], permutation=[1, 0]).results[0]
-        return swapped
-
-
-def _finished(module: ir.Module, main: ir.Operation, arrays: dict[ir.Value, np.ndarray]) -> str:
-    """The module's text without arguments that nothing reads any more."""
-    block = main.regions[0].blocks[0]
-    attributes = argument_attributes(main)
-    for number in reversed(range(len(block.arguments))):
-        argument = block.arguments[number]
-        if argument in arrays and not users(argument):
-            del arrays[argument], attributes[number]
-            block.erase_argument(number)
-    for named in attributes:
-        named.pop(CONSTANT, None)
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
-    results = [v.type for v in operations(block)[-1].operands]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
-    module.operation.verify()
-    return str(module)
+    index, pool = graph.input("index", list(made.index.shape), "ui8"), graph.input("pool", list(made.pool.shape), "i8")
+    scale = None if made.scale is None else graph.input("scale", list(made.scale.shape))
+    if scale is None:
+        graph.output(decode_pool(index, pool, made.factor))
+        return Decoding(graph, (made.index, made.pool))
+    assert made.scale is not None
+    graph.output(decode_pool(index, pool, scale))
+    return Decoding(graph, (made.index, made.pool, (made.scale * np.float32(made.factor)).astype(np.float32)))

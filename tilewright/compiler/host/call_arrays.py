@@ -31,15 +31,11 @@ class Seen(NamedTuple):
     extents: Value
 
 
-class ArrayText(LlvmText):
-    """The body of a function that takes a call. A condition that does not hold leaves for the block `slow`.
+class CallText(LlvmText):
+    """The body of a function that takes a call. A condition that does not hold leaves for the block `slow`."""
 
-    arrays: of inputs and results together.
-    """
-
-    def __init__(self, arrays: int) -> None:
+    def __init__(self) -> None:
         super().__init__("slow")
-        self._arrays = arrays
 
     def word(self, index: int | str, type_: str = "ptr") -> Value:
         """A word of the tables that the runtime fills: by name, or of the program's own by number."""
@@ -47,6 +43,17 @@ class ArrayText(LlvmText):
             return self.load(f"@{MORE_TABLE}", 8 * MORE_WORDS.index(index), type_)
         number = WORDS.index(index) if isinstance(index, str) else len(WORDS) + index
         return self.load(f"@{TABLE}", 8 * number, type_)
+
+    def drop_copies(self) -> None:
+        """Release what was copied of inputs; where a call ends, or leaves for Python."""
+
+
+class ArrayText(CallText):
+    """Looks at one array after the other. arrays: of inputs and results together."""
+
+    def __init__(self, arrays: int) -> None:
+        super().__init__()
+        self._arrays = arrays
 
     @abstractmethod
     def rooms(self) -> None:
@@ -63,9 +70,6 @@ class ArrayText(LlvmText):
     def solid(self, array: Value, seen: Seen) -> Value:
         """The first byte of an input that was taken, without gaps; a copy is made here, after all checks."""
         return seen.data
-
-    def drop_copies(self) -> None:
-        """Release what `take` made; where a call ends, or leaves for Python."""
 
     @abstractmethod
     def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.runtime import knobs
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, CPU, ELEMENT, RANK_AT, SHAPE_AT
 from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, TYPE, WORDS
+from tilewright.runtime.call.torch_layout import LAYOUT, TorchLayout
 from tilewright.runtime.host.native_call import COPY, MORE_TABLE, TABLE
 
 
@@ -24,6 +25,11 @@ def _word(name: str) -> str:
     """The address of a word, as a constant."""
     table, words = (MORE_TABLE, MORE_WORDS) if name in MORE_WORDS else (TABLE, WORDS)
     return f"getelementptr (i8, ptr @{table}, i64 {8 * words.index(name)})"
+
+
+def _field(name: str) -> str:
+    """The address of a field of the layout of tensors."""
+    return f"getelementptr (i8, ptr @{LAYOUT}, i64 {8 * TorchLayout._fields.index(name)})"
 
 
 def _answer(name: str, call: str, yes: str, no: str) -> str:
@@ -189,8 +195,10 @@ odd:
 """
 
 # tensor: fills a DLTensor; 1 for an array of NumPy, 2 for a tensor of PyTorch, 0 for what is not taken: of another type, with
-# gaps, not aligned, elsewhere than in the CPU's memory, or one whose gradient is recorded or that is negated when it is read.
+# gaps, not aligned, elsewhere than in the CPU's memory, or one whose gradient is recorded or that is negated when it is read. The
+# last two are read out of the tensor, where the runtime knows its layout.
 TENSOR = f"""
+@{LAYOUT} = global [{len(TorchLayout._fields)} x i64] zeroinitializer, align 64
 define internal void @unsaid(ptr %context, ptr %kind, ptr %message) nounwind {{
   ret void
 }}
@@ -235,7 +243,27 @@ foreign:
   %is_plain = icmp eq ptr %type, %plain
   %is_parameter = icmp eq ptr %type, %parameter
   %is_tensor = or i1 %is_plain, %is_parameter
-  br i1 %is_tensor, label %gradient, label %odd
+  br i1 %is_tensor, label %inside, label %odd
+inside:
+  %inside_at = load i64, ptr {_field("tensor")}
+  %is_known = icmp ne i64 %inside_at, 0
+  br i1 %is_known, label %keyed, label %gradient
+keyed:
+  %impl_at = getelementptr i8, ptr %object, i64 %inside_at
+  %impl = load ptr, ptr %impl_at
+  %keys_offset = load i64, ptr {_field("keys")}
+  %keys_at = getelementptr i8, ptr %impl, i64 %keys_offset
+  %keys = load i64, ptr %keys_at
+  %negative = load i64, ptr {_field("negative")}
+  %bit = and i64 %keys, %negative
+  %is_negative = icmp ne i64 %bit, 0
+  br i1 %is_negative, label %odd, label %differentiable
+differentiable:
+  %gradient_offset = load i64, ptr {_field("gradient")}
+  %gradient_at = getelementptr i8, ptr %impl, i64 %gradient_offset
+  %gradient_word = load i64, ptr %gradient_at
+  %is_constant = icmp eq i64 %gradient_word, 0
+  br i1 %is_constant, label %described, label %gradient
 gradient:
   %get_attribute = load ptr, ptr {_word("get_attribute")}
   %requires_grad = load ptr, ptr {_word("requires_grad")}

@@ -1,8 +1,9 @@
-"""Calls that are launched together: one parallel loop over the work of all of them.
+"""Calls that are launched together: one parallel loop over the work of all of them, in phases.
 
-Each call has an entry of four words: its work in units of GRAIN, the work units of its kernel, the kernel, its slots. The loop
-runs over the work of all entries, so that threads share it by what it takes, and whoever has a piece of it runs those units of
-the kernels that begin there.
+Each call has an entry of four words: its work in units of GRAIN, the work units of its kernel, the kernel, its slots. Threads
+take the work of a phase in pieces, so that they share it by what it takes, and whoever has a piece runs those units of the
+kernels that begin there. Who finds none left waits until all of the phase is done, then goes on with the next one. Nobody waits
+who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ ENTRY = 4  # words of a call
 WORK, UNITS, KERNEL, SLOTS = range(ENTRY)
 PIECES = 8  # of work that one thread does alone
 GRAIN = SMALL // PIECES  # half-operations of a piece
+PHASE = 16  # words of a phase, two lines of a cache
+_SPINS = 1000  # until a thread that waits lets others run: some 30 microseconds
+_PAUSE = {"x86_64": '  llvm.call_intrinsic "llvm.x86.sse2.pause"() : () -> ()'}
 
 _TEXT = """
 llvm.func internal @tw_share(%kernel: !llvm.ptr, %slots: !llvm.ptr, %units: i64, %work: i64, %low: i64, %high: i64,
@@ -72,44 +76,179 @@ llvm.func internal @tw_pieces(%group: !llvm.ptr, %begin: i64, %end: i64, %worksp
 ^exit:
   llvm.return
 }
-llvm.func internal @tw_together(%table: !llvm.ptr, %group: !llvm.ptr, %threads: i64, %work: !llvm.ptr, %stride: i64)
+llvm.func @sched_yield() -> i32
+llvm.func internal @tw_phases(%head: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr) {
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %width = llvm.mlir.constant(PHASE : i64) : i64
+  %half = llvm.mlir.constant(32 : i64) : i64
+  %mask = llvm.mlir.constant(4294967295 : i64) : i64
+  %front_one = llvm.mlir.constant(4294967296 : i64) : i64
+  %spins = llvm.mlir.constant(SPINS : i64) : i64
+  %count = llvm.load %head : !llvm.ptr -> i64
+  %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %threads = llvm.load %threads_at : !llvm.ptr -> i64
+  %twofold = llvm.add %threads, %threads : i64
+  llvm.br ^turn(%begin : i64)
+^turn(%turn: i64):
+  %turns = llvm.icmp "slt" %turn, %end : i64
+  llvm.cond_br %turns, ^phase(%one : i64), ^exit
+^phase(%number: i64):
+  %odd = llvm.and %turn, %one : i64
+  %back = llvm.icmp "ne" %odd, %zero : i64
+  %at = llvm.mul %number, %width : i64
+  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %total_at = llvm.getelementptr %phase[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %claims_at = llvm.getelementptr %phase[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %each_at = llvm.getelementptr %phase[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %least_at = llvm.getelementptr %phase[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %done_at = llvm.getelementptr %phase[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
+  %total = llvm.load %total_at : !llvm.ptr -> i64
+  %claims = llvm.load %claims_at : !llvm.ptr -> i64
+  %each = llvm.load %each_at : !llvm.ptr -> i64
+  %least = llvm.load %least_at : !llvm.ptr -> i64
+  llvm.br ^look(%zero : i64)
+^look(%did: i64):
+  %word = llvm.load %phase atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+  %front = llvm.lshr %word, %half : i64
+  %behind = llvm.and %word, %mask : i64
+  %left = llvm.sub %behind, %front : i64
+  %some = llvm.icmp "sgt" %left, %zero : i64
+  llvm.cond_br %some, ^claim, ^told(%did : i64)
+^claim:
+  %share = llvm.udiv %left, %twofold : i64
+  %wanted = llvm.intr.smax(%share, %least) : (i64, i64) -> i64
+  %taken = llvm.intr.smin(%wanted, %left) : (i64, i64) -> i64
+  %forward = llvm.mul %taken, %front_one : i64
+  %fewer = llvm.sub %word, %taken : i64
+  %later = llvm.add %word, %forward : i64
+  %next = llvm.select %back, %fewer, %later : i1, i64
+  %pair = llvm.cmpxchg %phase, %word, %next acq_rel monotonic {alignment = 8 : i64} : !llvm.ptr, i64
+  %mine = llvm.extractvalue %pair[1] : !llvm.struct<(i64, i1)>
+  llvm.cond_br %mine, ^run, ^look(%did : i64)
+^run:
+  %last = llvm.sub %behind, %taken : i64
+  %low = llvm.select %back, %last, %front : i1, i64
+  %high = llvm.add %low, %taken : i64
+  %from = llvm.mul %low, %each : i64
+  %upto = llvm.mul %high, %each : i64
+  %to = llvm.intr.smin(%upto, %total) : (i64, i64) -> i64
+  llvm.call @tw_pieces(%group, %from, %to, %workspace) : (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  %more = llvm.add %did, %taken : i64
+  llvm.br ^look(%more : i64)
+^told(%own: i64):
+  %any = llvm.icmp "ne" %own, %zero : i64
+  llvm.cond_br %any, ^tell, ^waits
+^tell:
+  %before = llvm.atomicrmw add %done_at, %own acq_rel {alignment = 8 : i64} : !llvm.ptr, i64
+  llvm.br ^waits
+^waits:
+  %ends = llvm.icmp "eq" %number, %count : i64
+  llvm.cond_br %ends, ^over, ^wait(%zero : i64)
+^wait(%waited: i64):
+  %done = llvm.load %done_at atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+  %all = llvm.icmp "eq" %done, %claims : i64
+  llvm.cond_br %all, ^ahead, ^hold
+^hold:
+  %long = llvm.icmp "ugt" %waited, %spins : i64
+  llvm.cond_br %long, ^yield, ^pause
+^pause:
+$PAUSE
+  %waits = llvm.add %waited, %one : i64
+  llvm.br ^wait(%waits : i64)
+^yield:
+  %yielded = llvm.call @sched_yield() : () -> i32
+  llvm.br ^wait(%zero : i64)
+^ahead:
+  %following = llvm.add %number, %one : i64
+  llvm.br ^phase(%following : i64)
+^over:
+  %turned = llvm.add %turn, %one : i64
+  llvm.br ^turn(%turned : i64)
+^exit:
+  llvm.return
+}
+llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i64, %work: !llvm.ptr, %stride: i64)
     attributes {passthrough = ["noinline"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64
-  %width = llvm.mlir.constant(ENTRY : i64) : i64
+  %entry_words = llvm.mlir.constant(ENTRY : i64) : i64
+  %width = llvm.mlir.constant(PHASE : i64) : i64
   %small = llvm.mlir.constant(PIECES : i64) : i64
-  %count = llvm.load %group : !llvm.ptr -> i64
-  llvm.br ^next(%zero, %zero : i64, i64)
-^next(%number: i64, %sum: i64):
-  %more = llvm.icmp "slt" %number, %count : i64
-  llvm.cond_br %more, ^entry, ^launch
+  %claim = llvm.mlir.constant(CLAIM : i64) : i64
+  %bits = llvm.mlir.constant(31 : i64) : i64
+  %count = llvm.load %head : !llvm.ptr -> i64
+  llvm.br ^phase(%one, %one : i64, i64)
+^phase(%number: i64, %useful: i64):
+  %at = llvm.mul %number, %width : i64
+  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %total_at = llvm.getelementptr %phase[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %claims_at = llvm.getelementptr %phase[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %each_at = llvm.getelementptr %phase[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %least_at = llvm.getelementptr %phase[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %done_at = llvm.getelementptr %phase[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
+  %calls = llvm.load %group : !llvm.ptr -> i64
+  llvm.br ^sum(%zero, %zero : i64, i64)
+^sum(%call: i64, %sum: i64):
+  %more = llvm.icmp "slt" %call, %calls : i64
+  llvm.cond_br %more, ^entry, ^known
 ^entry:
-  %skipped = llvm.mul %number, %width : i64
-  %at = llvm.add %skipped, %one : i64
-  %entry = llvm.getelementptr %group[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %skipped = llvm.mul %call, %entry_words : i64
+  %behind = llvm.add %skipped, %one : i64
+  %entry = llvm.getelementptr %group[%behind] : (!llvm.ptr, i64) -> !llvm.ptr, i64
   %own = llvm.load %entry : !llvm.ptr -> i64
-  %total = llvm.add %sum, %own : i64
+  %longer = llvm.add %sum, %own : i64
+  %second = llvm.add %call, %one : i64
+  llvm.br ^sum(%second, %longer : i64, i64)
+^known:
+  %enough = llvm.add %calls, %small : i64
+  %little = llvm.icmp "sle" %sum, %enough : i64
+  %scale = llvm.lshr %sum, %bits : i64
+  %each = llvm.add %scale, %one : i64
+  %up = llvm.add %sum, %scale : i64
+  %claims = llvm.udiv %up, %each : i64
+  %least = llvm.select %little, %claims, %claim : i1, i64
+  llvm.store %claims, %phase : i64, !llvm.ptr
+  llvm.store %sum, %total_at : i64, !llvm.ptr
+  llvm.store %claims, %claims_at : i64, !llvm.ptr
+  llvm.store %each, %each_at : i64, !llvm.ptr
+  llvm.store %least, %least_at : i64, !llvm.ptr
+  llvm.store %zero, %done_at : i64, !llvm.ptr
+  %used = llvm.select %little, %useful, %threads : i1, i64
   %following = llvm.add %number, %one : i64
-  llvm.br ^next(%following, %total : i64, i64)
+  %phases = llvm.icmp "slt" %number, %count : i64
+  llvm.cond_br %phases, ^phase(%following, %used : i64, i64), ^launch
 ^launch:
-  %each = llvm.add %count, %small : i64
-  %little = llvm.icmp "sle" %sum, %each : i64
-  %used = llvm.select %little, %one, %threads : i1, i64
+  %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.store %used, %threads_at : i64, !llvm.ptr
   %field = llvm.getelementptr %table[LOOP] : (!llvm.ptr) -> !llvm.ptr, i64
   %loop = llvm.load %field : !llvm.ptr -> !llvm.ptr
-  %pieces = llvm.mlir.addressof @tw_pieces : !llvm.ptr
-  llvm.call %loop(%table, %pieces, %group, %sum, %used, %work, %stride)
+  %each_thread = llvm.mlir.addressof @tw_phases : !llvm.ptr
+  llvm.call %loop(%table, %each_thread, %head, %used, %used, %work, %stride)
       : !llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, !llvm.ptr, i64) -> ()
   llvm.return
 }
 """
-def together_ir() -> str:
-    """The functions `tw_together(table, group, threads, workspaces, stride)` and what it loops with; a group is the number of its
-    calls, then their entries. `tw_share(kernel, slots, units, work, low, high, workspace)` runs those of a kernel's units that
-    begin in its pieces [low, high) of `work`."""
-    text = _TEXT
+
+
+def together_ir(arch: str) -> str:
+    """The functions `tw_together(table, head, threads, workspaces, stride)` and what it loops with.
+
+    head: PHASE words, the first of which is the number of phases; then for each phase as many, of which the second is the address
+    of its group; all others are filled here. A group is the number of its calls, then their entries. The parallel loop has a unit
+    for each thread, which goes through all phases: the caller's takes work from the front, every other one from the back, so that
+    what one phase leaves in a core's cache is there for the next. arch: in LLVM's words.
+
+    `tw_share(kernel, slots, units, work, low, high, workspace)` runs those of a kernel's units that begin in its pieces
+    [low, high) of `work`.
+    """
+    text = _TEXT.replace("$PAUSE", _PAUSE.get(arch, ""))
     for name, number in (("ENTRY", ENTRY), ("UNITS", UNITS), ("KERNEL", KERNEL), ("SLOTS", SLOTS), ("LOOP", PARALLEL_FOR),
-                         ("PIECES", PIECES)):
+                         ("PIECES", PIECES), ("PHASE", PHASE), ("SPINS", _SPINS), ("CLAIM", PIECES // 2)):
         text = text.replace(f"({name} ", f"({number} ").replace(f"[{name}]", f"[{number}]")
     return text
 

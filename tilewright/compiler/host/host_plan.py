@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from tilewright.compiler.host.launch_groups import launch_numbers
+from tilewright.compiler.host.launch_groups import launches_of, phase_numbers
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Carried,
@@ -72,7 +72,8 @@ class Offsets:
 @dataclass
 class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
-    whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences."""
+    whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
+    that depends on the sequence -> bytes of one of them."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -82,10 +83,11 @@ class HostPlan:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of the dims, and of the counters of loops
     ragged: tuple[Offsets, ...] = ()
     sums: tuple[str, ...] = ()
+    parts: Mapping[str, Expr] = field(default_factory=dict)
 
-    def launches(self) -> list[tuple[int, ...]]:
-        """Numbers of the calls of each launch, in order."""
-        return [step.calls for step in all_steps(self.steps) if isinstance(step, Launch)]
+    def launches(self) -> list[Launch]:
+        """All of them, in order."""
+        return [step for step in all_steps(self.steps) if isinstance(step, Launch)]
 
     @property
     def counters(self) -> ShapeRange:
@@ -141,7 +143,7 @@ class _Planner:
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
         self.together = together
-        self.launches: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
+        self.phases: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
         self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
 
@@ -152,7 +154,7 @@ class _Planner:
         return self.plan
 
     def _time(self, block: ir.Block, loops: tuple[_Moment, ...]) -> None:
-        """Number what is run, and say where the results of bodies are wanted. Calls of one launch have one moment."""
+        """Number what is run, and say where the results of bodies are wanted. Calls of one phase have one moment."""
         calls: list[ir.Operation] = []
         for op in operations(block):
             if op.name == "func.call":
@@ -180,21 +182,21 @@ class _Planner:
 
     def _time_calls(self, calls: list[ir.Operation], loops: tuple[_Moment, ...]) -> None:
         """Calls with no branch or loop between them."""
-        launches = self._launched_together(calls) if self.together else [[call] for call in calls]
-        for launch in launches:
-            for call in launch:
+        phases = self._phases(calls) if self.together else [[call] for call in calls]
+        for phase in phases:
+            for call in phase:
                 self.moments[call] = _Moment(self.clock, self.clock, loops)
                 self.names[call] = f"call{len(self.names)}"
             self.clock += 1
         if calls:
-            self.launches[calls[0]] = launches
+            self.phases[calls[0]] = phases
 
-    def _launched_together(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
-        """The calls of each launch, in an order that can be run."""
+    def _phases(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
+        """The calls of each phase, in an order that can be run."""
         made = {r: number for number, call in enumerate(calls) for r in call.results}
         reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in calls]
         kinds = [self.workloads[_callee(call)].kind for call in calls]
-        found = launch_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
+        found = phase_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
         order = sorted(range(len(found)), key=found.__getitem__)
         return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
 
@@ -363,11 +365,13 @@ class _Planner:
     def _steps(self, block: ir.Block) -> list[Step]:
         found: list[Step] = []
         for op in operations(block):
-            if op in self.launches:
-                for launch in self.launches[op]:
-                    first = len(self.plan.calls)
-                    self.plan.calls += map(self._call, launch)
-                    found.append(Launch(tuple(range(first, len(self.plan.calls)))))
+            if op in self.phases:
+                phases = self.phases[op]
+                first = len(self.plan.calls)
+                self.plan.calls += [self._call(call) for phase in phases for call in phase]
+                kinds = [self.workloads[_callee(phase[0])].kind for phase in phases]
+                found += launches_of([len(phase) for phase in phases], kinds, first) if self.together else [
+                    Launch((number,)) for number in range(first, len(self.plan.calls))]
             elif UPDATE in op.attributes:
                 found += self._update(op)
             elif op.name == "scf.if":

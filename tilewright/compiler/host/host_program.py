@@ -13,7 +13,7 @@ from functools import cached_property, partial, reduce
 
 from tilewright.compiler.host.block_tables import BlockTables
 from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
-from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PIECES, SLOTS, UNITS, WORK, pieces
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PHASE, PIECES, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import (
     OneSequence,
@@ -33,6 +33,7 @@ from tilewright.compiler.host.plan_steps import (
     Copy,
     If,
     Insert,
+    Launch,
     Loaded,
     Loop,
     PlannedCall,
@@ -73,7 +74,7 @@ class HostProgram:
         self.launches = plan.launches()
         self.block_tables = BlockTables(plan if gpu else replace(plan, calls=[]), tables, table_of if gpu else [])
         self.table_launches = TableLaunches(plan, dims, self.block_tables)
-        self.grouped = {number for members in self.launches if len(members) > 1 for number in members}
+        self.grouped = {number for launch in self.launches if len(launch.calls) > 1 for number in launch.calls}
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
@@ -260,12 +261,12 @@ class HostProgram:
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
 
-    def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value], members: Sequence[int], scope: Scope) -> None:
+    def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
         """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
-        if len(members) > 1:
-            self._launch_together(members, run, scope, *rooms)
+        if len(launch.calls) > 1:
+            self._launch_together(launch, run, scope, *rooms)
         else:
-            self._launch_one(members[0], run, scope)
+            self._launch_one(launch.calls[0], run, scope)
 
     def _launch_one(self, number: int, run: RunValues, scope: Scope) -> None:
         """Launch a call, or fill its entry."""
@@ -283,24 +284,31 @@ class HostProgram:
         else:
             self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims))
 
-    def _group_rooms(self) -> tuple[ir.Value, ir.Value]:
-        """Memory for the entries and for the slots of calls that are launched together."""
-        several = [members for members in self.launches if len(members) > 1]
-        entries = self._room([1 + ENTRY * len(members) for members in several])
-        return entries, self._room([sum(map(self._slots_of, members)) for members in several])
+    def _group_rooms(self) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Memory for the phases, the entries and the slots of calls that are launched together."""
+        several = [(launch, len(list(launch.phases()))) for launch in self.launches if len(launch.calls) > 1]
+        heads = self._room([PHASE * (1 + phases) for _, phases in several], 64)
+        entries = self._room([phases + ENTRY * len(launch.calls) for launch, phases in several])
+        return heads, entries, self._room([sum(map(self._slots_of, launch.calls)) for launch, _ in several])
 
     def _slots_of(self, number: int) -> int:
         return max(len(k.params) for k in self.tables[self.table_of[number]].kernels)
 
-    def _launch_together(self, members: Sequence[int], run: RunValues, scope: Scope, entries: ir.Value, slots: ir.Value) -> None:
+    def _launch_together(self, launch: Launch, run: RunValues, scope: Scope, head: ir.Value, entries: ir.Value,
+                         slots: ir.Value) -> None:
         """One parallel loop over the work of all the calls."""
-        llvm.StoreOp(self._number(len(members)), entries)
-        used = 0
-        for place, number in enumerate(members):
-            own = replace(run, slots=self._element(slots, used), entry=self._element(entries, 1 + ENTRY * place))
-            used += self._slots_of(number)
-            self._launch_one(number, own, scope)
-        self._call("tw_together", [run.table, entries, run.threads, run.work, run.stride.value(self.i64)])
+        used = at = phase = 0
+        for phase, members in enumerate(launch.phases(), 1):
+            group = self._element(entries, at)
+            llvm.StoreOp(self._number(len(members)), group)
+            llvm.StoreOp(group, self._element(head, PHASE * phase + 1))
+            for place, number in enumerate(members):
+                own = replace(run, slots=self._element(slots, used), entry=self._element(group, 1 + ENTRY * place))
+                used += self._slots_of(number)
+                self._launch_one(number, own, scope)
+            at += 1 + ENTRY * len(members)
+        llvm.StoreOp(self._number(phase), head)
+        self._call("tw_together", [run.table, head, run.threads, run.work, run.stride.value(self.i64)])
 
     def _call(self, name: str, values: Sequence[ir.Value]) -> None:
         ir.Operation.create("llvm.call", operands=list(values), attributes={
@@ -322,9 +330,10 @@ class HostProgram:
                 used.add(step.condition.operand.place)
         return sorted(p.position for p in used if isinstance(p, CallerMemory))
 
-    def _room(self, words: Sequence[int]) -> ir.Value:
-        """Memory for the most of so many words."""
-        return llvm.AllocaOp(llvm.PointerType.get(), self._number(max(words, default=1)), ir.TypeAttr.get(self.i64)).result
+    def _room(self, words: Sequence[int], alignment: int = 8) -> ir.Value:
+        """Memory for the most of so many words. alignment: in bytes."""
+        count = self._number(max(words, default=1))
+        return llvm.AllocaOp(llvm.PointerType.get(), count, ir.TypeAttr.get(self.i64), alignment=alignment).result
 
     def _launch_shared(self, number: int, pointer: Callable[[int], ir.Value], run: RunValues) -> None:
         """Call the function of equal calls, with the pointers that this one has to itself."""

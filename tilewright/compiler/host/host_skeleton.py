@@ -86,7 +86,7 @@ llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, 
 def skeleton(arch: str, shared: int) -> str:
     """All functions; HostProgram fills those whose body is one constant or one call. shared: how many serve several calls."""
     body = _IN_ENVIRONMENT.get(arch, _LAUNCHES)
-    return _SKELETON + together_ir() + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
+    return _SKELETON + together_ir(arch) + "".join(_SHARED.format(number=n) for n in range(shared)) + f"""
 llvm.func @tw_run(%table: !llvm.ptr, %tensors: !llvm.ptr, %scalars: !llvm.ptr, %dims: !llvm.ptr,
     %arena: !llvm.ptr, %threads: i64) -> i64 {{
   {body}

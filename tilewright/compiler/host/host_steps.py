@@ -65,7 +65,7 @@ class StepEmitter:
     table: ir.Value
     gpu: bool
     arch: str
-    launch: Callable[[Sequence[int], Scope], None]
+    launch: Callable[[Launch, Scope], None]
     stopped: ir.Value | None = None
     sites: Sites | None = None
     i64: ir.Type = field(default_factory=lambda: integer_type(64))
@@ -74,7 +74,7 @@ class StepEmitter:
         """The steps in order; the scope behind them, which knows what loops carried out."""
         for step in steps:
             if isinstance(step, Launch):
-                self.launch(step.calls, scope)
+                self.launch(step, scope)
             elif isinstance(step, Copy):
                 self._copy(step, scope)
             elif isinstance(step, Insert):

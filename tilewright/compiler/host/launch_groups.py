@@ -1,20 +1,21 @@
-"""Which calls of a program are launched together: independent ones that rows and elements keep busy, ready at the same point."""
+"""Which calls of a program are launched together: rows and elements between two products, independent ones side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.compiler.host.plan_steps import Launch
 from tilewright.passes.spaces.workload import Kind
 
 LARGEST = 512  # calls of one launch
 _ALONE = (Kind.CONTRACTION, Kind.ATTENTION)  # they keep all threads busy, and what lies between them stays there
 
 
-def launch_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) -> list[int]:
-    """The number of the launch that each call is part of, calls being given in an order that can be run.
+def phase_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) -> list[int]:
+    """The number of the phase that each call is part of, calls being given in an order that can be run.
 
-    A call joins the first launch behind all of its producers that has room, but no launch in front of a product or an attention:
-    values live no longer than between two of those. A product is a launch of its own.
+    A call joins the first phase behind all of its producers that has room, but no phase in front of a product or an attention:
+    values live no longer than between two of those. A product is a phase of its own.
 
     Args:
         kinds: of each call's workload.
@@ -22,7 +23,7 @@ def launch_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) ->
     """
     found: list[int] = []
     sizes: list[int] = []
-    first = 0  # the first launch that calls may still join
+    first = 0  # the first phase that calls may still join
     for number, kind in enumerate(kinds):
         ready = max((found[p] + 1 for p in producers[number]), default=0)
         at = len(sizes)
@@ -35,3 +36,25 @@ def launch_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) ->
         sizes[at] += 1
         found.append(at)
     return found
+
+
+def launches_of(sizes: Sequence[int], kinds: Sequence[Kind], first: int) -> list[Launch]:
+    """The launches of phases: those that follow each other are one, until it is full; a product is one alone.
+
+    Args:
+        sizes: of each phase. kinds: of its workloads, of which a product is the only one.
+        first: number of the first call; the calls of the phases follow each other.
+    """
+    found: list[tuple[int, ...]] = []
+    was_alone = True
+    for size, kind in zip(sizes, kinds, strict=True):
+        is_alone = kind in _ALONE
+        if was_alone or is_alone or sum(found[-1]) + size > LARGEST:
+            found.append(())
+        found[-1] = (*found[-1], size)
+        was_alone = is_alone
+    launches = []
+    for counts in found:
+        launches.append(Launch(tuple(range(first, first + sum(counts))), counts if len(counts) > 1 else ()))
+        first += sum(counts)
+    return launches

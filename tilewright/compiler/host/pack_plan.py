@@ -81,6 +81,7 @@ class _Packer:
         self.single, self.sequences = single, sequences
         self.ragged = frozenset(sequences.longest)
         self.elements: dict[Place, Expr] = {}  # of one sequence in a buffer; of those that depend on it
+        self.parts: dict[str, Expr] = {}  # bytes of one sequence in a temporary
         self.kept: dict[tuple[str, str], bool] = {}  # (workload, local dim) -> is it computed row by row?
 
     def run(self) -> HostPlan:
@@ -104,7 +105,7 @@ class _Packer:
         first = len(sequences.inputs) - len(names)
         return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
                        ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)),
-                       sums=tuple(d.name for d in sequences.sums))
+                       sums=tuple(d.name for d in sequences.sums), parts=self.parts)
 
     def _has_sequences(self, result: Argument) -> bool:
         used: frozenset[str] = frozenset().union(*(Expr.parse(d).symbols for d in result.dims or ()), frozenset())
@@ -118,8 +119,8 @@ class _Packer:
         birth: dict[Temp, int] = {}
         death: dict[Temp, int] = {}
         size: dict[Temp, Expr] = {}
-        launches = self.single.launches()
-        for moment, number in ((m, n) for m, members in enumerate(launches) for n in members):
+        phases = [phase for launch in self.single.launches() for phase in launch.phases()]
+        for moment, number in ((m, n) for m, members in enumerate(phases) for n in members):
             call = self.single.calls[number]
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             count = len(call.workload.inputs)
@@ -132,9 +133,11 @@ class _Packer:
                     one = _product([e.substitute(local) for e in call.workload.outputs[i - count].dims])
                     rows = self.sequences.rows(one) if operand.place in self.elements else one
                     size[operand.place] = rows * operand.dtype.bytes
+                    if operand.place in self.elements:
+                        self.parts[operand.place.name] = one * operand.dtype.bytes
         for step in self.single.steps:
             if isinstance(step, Copy) and isinstance(step.source, Temp):
-                death[step.source] = len(launches)
+                death[step.source] = len(phases)
         return [Temporary(t.name, size[t], at, death[t]) for t, at in birth.items()]
 
     def _steps(self, step: Step, calls: Sequence[PlannedCall]) -> list[Step]:
@@ -145,9 +148,15 @@ class _Packer:
             return [replace(step, bytes=self.sequences.rows(step.bytes))]
         if not isinstance(step, Launch) or len(step.calls) == 1:
             return [step]
-        alone = [n for n in step.calls if calls[n].segments is not None]
-        rest = tuple(n for n in step.calls if n not in alone)
-        return [*([Launch(rest)] if rest else []), *(Launch((n,)) for n in alone)]
+        found: list[Step] = []
+        rest: list[tuple[int, ...]] = []
+        for phase in step.phases():
+            alone = [n for n in phase if calls[n].segments is not None]
+            rest += [own] if (own := tuple(n for n in phase if n not in alone)) else []
+            if alone:
+                found += [*_launched(rest), *(Launch((n,)) for n in alone)]
+                rest = []
+        return [*found, *_launched(rest)]
 
     def _is_exact(self, expr: Expr) -> bool:
         """Is the sum over all sequences known, or only what is no less?"""
@@ -203,6 +212,12 @@ class _Packer:
             except MixingError:
                 self.kept[key] = False
         return self.kept[key]
+
+
+def _launched(phases: Sequence[tuple[int, ...]]) -> list[Launch]:
+    """One launch of phases; none where there are none."""
+    counts = tuple(map(len, phases))
+    return [Launch(tuple(n for phase in phases for n in phase), counts if len(counts) > 1 else ())] if phases else []
 
 
 def _is_multiple(expr: Expr, dim: str) -> bool:

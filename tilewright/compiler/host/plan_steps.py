@@ -53,7 +53,7 @@ class PlacedOperand:
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """One launch. `scalars` are positions in the `scalars` array of the native convention.
+    """One call of a workload. `scalars` are positions in the `scalars` array of the native convention.
 
     segments: of a call that is made for each sequence of a ragged program, all in one launch: per operand, how many elements of
     its buffer a sequence takes, over the ragged dims; None where all sequences have the same. `dims` and the operands' offsets
@@ -69,9 +69,20 @@ class PlannedCall:
 
 @dataclass(frozen=True)
 class Launch:
-    """The calls of these numbers: one, or several that do not need each other and share the threads."""
+    """The calls of these numbers, which share the threads: phases one after the other, whose calls do not need each other.
+
+    counts: how many calls each phase has; () where there is one phase.
+    """
 
     calls: tuple[int, ...]
+    counts: tuple[int, ...] = ()
+
+    def phases(self) -> Iterator[tuple[int, ...]]:
+        """The calls of each phase, in order."""
+        first = 0
+        for count in self.counts or (len(self.calls),):
+            yield self.calls[first : first + count]
+            first += count
 
 
 @dataclass(frozen=True)

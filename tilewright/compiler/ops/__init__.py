@@ -7,6 +7,7 @@
 """
 
 from tilewright.compiler.ops.attention import attention
+from tilewright.compiler.ops.bits import round_to_bits
 from tilewright.compiler.ops.codes import decode, quantise
 from tilewright.compiler.ops.contractions import batch_matmul, dense, matmul
 from tilewright.compiler.ops.control import cond, fori_loop, scan, while_loop
@@ -63,6 +64,7 @@ from tilewright.compiler.ops.pooling import (
     max_pool_with_indices,
     sum_pool,
 )
+from tilewright.compiler.ops.pools import decode_pool
 from tilewright.compiler.ops.promotion import Promotion, promote_types, result_type
 from tilewright.compiler.ops.recurrent import gru_step, lstm_step, recurrence
 from tilewright.compiler.ops.reductions import max, mean, min, prod, sum  # noqa: A004
@@ -126,6 +128,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "decode",
+    "decode_pool",
     "dense",
     "divide",
     "einsum",
@@ -182,6 +185,7 @@ __all__ = [
     "result_type",
     "rmsnorm",
     "roll",
+    "round_to_bits",
     "rsqrt",
     "scan",
     "scatter",

@@ -145,6 +145,10 @@ class Graph:
         self._constants[f"arg{number}"] = array
         return Tensor(self, argument, kind, tuple(dims))
 
+    def value_of(self, tensor: Tensor) -> np.ndarray | None:
+        """The array that a tensor was made of by `constant`; None of any other."""
+        return self._constants.get(tensor.ssa.removeprefix("%"))
+
     def dim(self, name: str) -> Expr:
         """A dim that is passed as a scalar index argument."""
         expr = size(f"dim {name}", name)

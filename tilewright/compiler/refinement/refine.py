@@ -18,9 +18,9 @@ from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.refinement.cpu_share import CpuShare, SharedBuilder, SharedRunner
 from tilewright.compiler.refinement.stored_model import StoredModel, stored_model, with_tables
-from tilewright.compiler.refinement.verify_in_turns import Arrays, Compared, compare
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.model_tuning import tune_model
+from tilewright.compiler.verification.verify_in_turns import Arrays, Compared, compare
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
@@ -116,7 +116,7 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
     given, bits = arrays(old), stored.bundle.program.asked.deterministic == "batch"
     while True:
         bundle = with_tables(stored, found)
-        new, changed = _function(bundle), [t for t in found.tables if _differs(t, before[t.workload])]
+        new, changed = _function(bundle), found.changed
         results, against = list[Compared](), None
         for dims, _ in shapes:
             same = not _blamed(stored, changed, before, dims)
@@ -131,17 +131,13 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
             return Refined(bundle, tuple(results), tuple(c for _, c in shapes), tuple(t.name for t in changed), kept)
         table = _worst(stored, changed, before, against, found)
         kept[table.name] = against.wrong or f"{against.ratio - 1:.1%} slower at {dict(against.dims)}"
-        _put_back(found, before[table.workload])
+        found = found.with_untuned({table.workload})
 
 
 def _function(bundle: Bundle) -> CompiledFunction:
     program = bundle.program
     return CompiledFunction(program, bundle.code, bundle.constants, device_for(program, bundle.code), llvm_ir=bundle.llvm_ir,
                             threads=program.asked.threads)
-
-
-def _differs(new: DispatchTable, old: DispatchTable) -> bool:
-    return (new.kernels, new.root) != (old.kernels, old.root)
 
 
 def _blamed(stored: StoredModel, changed: Sequence[DispatchTable], before: Mapping[str, DispatchTable],
@@ -182,10 +178,3 @@ def _worst(stored: StoredModel, changed: Sequence[DispatchTable], before: Mappin
     blamed = _blamed(stored, changed, before, against.dims) or list(changed)
     gains = {c.workload: sum(e.default - e.predicted for e in c.expected if e.default) for c in found.certificates}
     return min(blamed, key=lambda t: gains.get(t.workload, 0.0))
-
-
-def _put_back(found: Tables, table: DispatchTable) -> None:
-    found.tables = [table if t.workload == table.workload else t for t in found.tables]
-    found.certificates = [c for c in found.certificates if c.workload != table.workload]
-
-

@@ -37,7 +37,8 @@ class StoredModel:
         kernels = [k for t in program.tables for k in t.kernels]
         code = {k.object: bytes(self.bundle.code[k.object]) for k in kernels}
         llvm_ir = {k.object: self.bundle.llvm_ir.get(k.object, "") for k in kernels}
-        return Tables(list(program.tables), code, llvm_ir, dict(program.refused), list(program.certificates), True)
+        return Tables(list(program.tables), code, llvm_ir, dict(program.refused), list(program.certificates), incumbent=True,
+                      untuned=list(program.tables))
 
 
 def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
 from tilewright.passes.spaces.family_registry import families_of
@@ -26,13 +26,23 @@ def numerics_of(options: CompileOptions) -> Numerics:
     return Numerics(options.precision is Precision.TF32, options.winograd, options.deterministic is Deterministic.BATCH)
 
 
+class UnbuildableError(BuildError):
+    """No family took an operator. key: of its workload."""
+
+    def __init__(self, message: str, log: str, key: str) -> None:
+        super().__init__(message, log)
+        self.key = key
+
+
 @dataclass
 class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
 
-    refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made.
+    refused: workload name -> why its preferred family did not take it. certificates: of the tables that a search made. usual:
+    workload key -> the certificate of what runs untuned, where the search measured that beside them.
     incumbent: do they run already, and were not made by the rules of their families alone? used: (workload key, configuration) of
-    all that was ever in a table, the untuned too: whoever compiles the same model asks for these.
+    all that was ever in a table, the untuned too: whoever compiles the same model asks for these. untuned: the tables before a
+    search put others in their places.
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
@@ -40,8 +50,23 @@ class Tables:
     llvm_ir: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     certificates: list[Certificate] = field(default_factory=list)
+    usual: dict[str, Certificate] = field(default_factory=dict)
     incumbent: bool = False
     used: dict[tuple[str, str], None] = field(default_factory=dict)
+    untuned: list[DispatchTable] = field(default_factory=list)
+
+    @property
+    def changed(self) -> list[DispatchTable]:
+        """Those of operators that have other kernels, or another dispatch, than untuned."""
+        before = {t.workload: (t.kernels, t.root) for t in self.untuned}
+        return [t for t in self.tables if before[t.workload] != (t.kernels, t.root)]
+
+    def with_untuned(self, workloads: Collection[str]) -> Tables:
+        """With the untuned tables of operators, by their keys, and the certificates of these, where the search measured them."""
+        before = {t.workload: t for t in self.untuned}
+        tables = [before[t.workload] if t.workload in workloads else t for t in self.tables]
+        certificates = (self.usual.get(c.workload) if c.workload in workloads else c for c in self.certificates)
+        return replace(self, tables=tables, certificates=[c for c in certificates if c is not None])
 
 
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
@@ -75,9 +100,10 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"
                 again.append((w, families[1:]))
             else:
-                raise BuildError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir)
+                raise UnbuildableError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir, w.key)
         pending = again
     made.tables = [done[w.key] for w in workloads]
+    made.untuned = made.tables
     return made
 
 
@@ -97,6 +123,8 @@ def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables
     table = _table(workload, built, guarded(tuned.root, kernels, Leaf(free[0])), made)
     made.tables = [table if t.workload == workload.key else t for t in made.tables]
     made.certificates = [c for c in made.certificates if c.workload != workload.key] + [tuned.certificate]
+    if tuned.usual is not None:
+        made.usual[workload.key] = tuned.usual
     return True
 
 

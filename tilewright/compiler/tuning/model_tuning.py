@@ -9,7 +9,8 @@ from tilewright.compiler.compilation.options import default_policy
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.farm_session import FarmSession
-from tilewright.compiler.tuning.operator_tuning import cache_state, environment, prior_of, task_of, tune_options, weight_of
+from tilewright.compiler.tuning.operator_tuning import cache_state, environment, prior_of, search_options, task_of, weight_of
+from tilewright.compiler.tuning.ragged_demand import CERTIFIED_SHARE, is_held_to_batches, seconds_to_search
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import thread_count
 from tilewright.runtime.limits import GpuLimits
@@ -43,8 +44,9 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]
     peak = gpu_peak(found_limits) if found_limits else measure_peak(thread_count(wanted.threads) if farm is None else 1)
-    plan = SearchPlan(ModelBudget(model.compilation.seconds_left, wanted.trials, wanted.until_regret), context.environment.clock,
+    plan = SearchPlan(ModelBudget(seconds_to_search(model), wanted.trials, wanted.until_regret), context.environment.clock,
                       ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
+    plan = replace(plan, kept=CERTIFIED_SHARE) if is_held_to_batches(model) else plan
     told = wanted.progress or (lambda state: None)
     if farm is None:
         found = search_model(openings, plan, peak, log, told)
@@ -64,7 +66,7 @@ def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: Mea
           limits: GpuLimits | None) -> OperatorUse:
     """A search of an operator that can be stepped. limits: of the GPU that measures."""
     wanted = model.compilation.options
-    task, options = task_of(workload, model, tables, limits), tune_options(wanted, model.compilation.target)
+    task, options = task_of(workload, model, tables, limits), search_options(model)
     prior = prior_of(task, context.log, context.environment.device, wanted.prior)
     if wanted.farm is not None:
         options = replace(options, threads=min(options.threads, wanted.farm.cores))

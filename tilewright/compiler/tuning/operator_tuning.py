@@ -13,7 +13,16 @@ from tilewright.compiler.builder.fingerprint import fingerprint
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
-from tilewright.compiler.tuning.ragged_demand import HELD, TAKEN, batches_of, declares_batches, shapes_of, told_apart
+from tilewright.compiler.tuning.ragged_demand import (
+    HELD,
+    TAKEN,
+    batches_of,
+    declares_batches,
+    is_held_to_batches,
+    seconds_to_search,
+    shapes_of,
+    told_apart,
+)
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.host_cpu import affinity, thread_count
@@ -58,8 +67,8 @@ def tune_tables(model: OutlinedModel, tables: Tables, builder: Builder, runner: 
     """
     compilation, wanted = model.compilation, model.compilation.options
     context = MeasureContext(builder, runner, environment(compilation.target), log, cache=cache_state(model))
-    options, clock = tune_options(wanted, compilation.target), context.environment.clock
-    started, budgeted = clock(), compilation.seconds_left
+    options, clock = search_options(model), context.environment.clock
+    started, budgeted = clock(), seconds_to_search(model)
     here_limits = measured_limits(compilation.target) if compilation.on_gpu else compilation.limits
     left = {w.key: weight_of(w, model) for w in model.workloads}
     trials, chosen = 0, set[str]()
@@ -116,7 +125,7 @@ def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log:
     compilation, here = model.compilation, logged_environment(model, log)
     if here is None:
         return
-    options = tune_options(compilation.options, compilation.target)
+    options = search_options(model)
     limits = limits_of_name(here.device) if compilation.on_gpu else compilation.limits
     for workload in model.workloads:
         if workload.key in known:
@@ -163,7 +172,7 @@ def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Lim
     if not traffic and declares_batches(model):
         taken, held = (list(batches_of(model, n, 2 * options.seed + k)) for k, n in enumerate((TAKEN, HELD)))
         demand = replace(demand, local=told_apart(shapes_of(workload, model, taken)),
-                         held=[shape for shape, _ in shapes_of(workload, model, held)])
+                         held=[shape for shape, _ in told_apart(shapes_of(workload, model, held))])
     task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
     incumbent = _incumbent(table) if tables.incumbent else None
     return replace(task, ordered=options.deterministic is Deterministic.BATCH, incumbent=incumbent)
@@ -174,6 +183,13 @@ def _incumbent(table: DispatchTable) -> Untuned | None:
     if not symbols(table.root) <= set(table.dims):
         return None
     return tuple(parse_config(k.config) for k in table.kernels), table.root
+
+
+def search_options(model: OutlinedModel) -> TuneOptions:
+    """Of a model's operators. Where the whole model is held against the untuned one, less of the time goes to that of single
+    operators, and more to their certificates."""
+    found = tune_options(model.compilation.options, model.compilation.target)
+    return replace(found, verify=0.15, certify=0.3, rivals=2) if is_held_to_batches(model) else found
 
 
 def tune_options(options: CompileOptions, target: Target) -> TuneOptions:

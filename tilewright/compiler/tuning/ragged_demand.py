@@ -19,6 +19,8 @@ from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.ragged_dim import factors_of
 
 TAKEN, HELD = 48, 8  # batches that are tuned for, and that the certificate is about
+_HELD_SHARE = 0.15  # of the seconds of a search, for the comparison of its result with the untuned model
+CERTIFIED_SHARE = 0.4  # of what is left: products of all rows of a batch take tens of milliseconds, each several times
 _STEPS = 8  # shapes an octave of each dim that are told apart
 _SIZES = 4  # numbers of sequences that batches have, where there are no samples of these
 Lengths = Mapping[str, Sequence[int]]
@@ -28,6 +30,18 @@ Local = list[tuple[Mapping[str, int], float]]
 def declares_batches(model: OutlinedModel) -> bool:
     """Says the model which lengths its sequences have?"""
     return any(o.dim.samples for o in model.plan.ragged)
+
+
+def is_held_to_batches(model: OutlinedModel) -> bool:
+    """Is what a search finds held against the untuned model on such batches, on this machine?"""
+    options = model.compilation.options
+    return options.searches and options.farm is None and not model.compilation.on_gpu and declares_batches(model)
+
+
+def seconds_to_search(model: OutlinedModel) -> float | None:
+    """What is left of the seconds that are asked for, less what holding the result against the untuned model takes."""
+    wanted, left = model.compilation.options.seconds, model.compilation.seconds_left
+    return left if wanted is None or left is None or not is_held_to_batches(model) else max(0.0, left - _HELD_SHARE * wanted)
 
 
 def batches_of(model: OutlinedModel, count: int, seed: int) -> Iterator[Lengths]:

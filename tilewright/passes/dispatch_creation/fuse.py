@@ -18,7 +18,7 @@ from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import rules_named
 from tilewright.runtime.errors import OptionError
 
-REGION = "tw.region"
+REGION, OPERATION = "tw.region", "tw.operation"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Fuse(Pass):
     epilogues: elementwise operations and further reductions join their producers. loads: cheap producers are computed at load.
     partition: how regions grow: "greedy" in program order, "gain" the pair first that saves most, "cost" whichever of these is
     predicted to be faster. rules: which join regions, by name; all where none is named. apart: numbers of operations, two and
-    two, that do not get into one region.
+    two, that do not get into one region. numbers: operations keep their number, `tw.operation`.
     """
 
     name: ClassVar[str] = "fuse"
@@ -37,6 +37,7 @@ class Fuse(Pass):
     partition: str = "cost"
     rules: tuple[str, ...] = ()
     apart: tuple[int, ...] = ()
+    numbers: bool = False
 
     def __post_init__(self) -> None:
         if self.partition not in WAYS:
@@ -53,9 +54,11 @@ class Fuse(Pass):
             loads, regions = Loads(partition), partition.regions()
             for region in regions if self.loads else ():
                 _copy_loads(loads, region)
-            for number, region in enumerate(regions):
-                for op in region.ops:
-                    op.attributes[REGION] = _number(number)
+            numbered = [(op, number, partition.graph.order.get(op)) for number, region in enumerate(regions) for op in region.ops]
+            for op, number, own in numbered:  # an operation with another attribute is another one to a dict
+                op.attributes[REGION] = _number(number)
+                if self.numbers and own is not None:
+                    op.attributes[OPERATION] = _number(own)
             erase_dead(fn.regions[0].blocks[0])
             renumber_regions(fn.regions[0].blocks[0])
 

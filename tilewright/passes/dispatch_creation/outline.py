@@ -11,7 +11,7 @@ from tilewright.passes.analysis.fused_contraction import FusedContraction
 from tilewright.passes.analysis.op_kinds import OpKind, op_kind
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.base import Pass
-from tilewright.passes.dispatch_creation.fuse import REGION
+from tilewright.passes.dispatch_creation.fuse import OPERATION, REGION
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.dispatch_creation.region_function import RegionFunction, as_type
 from tilewright.passes.dispatch_creation.workload_name import workload_name
@@ -76,6 +76,7 @@ class _Functions:
 
 def _outline(fn: ir.Operation, made: _Functions) -> None:
     block = fn.regions[0].blocks[0]
+    numbers = _numbers(block)
     extents = ShapeValues(fn)
     views = Views(SymbolicShapes(fn))
     constants = {v for v, named in zip(block.arguments, argument_attributes(fn), strict=True) if CONSTANT in named}
@@ -87,12 +88,12 @@ def _outline(fn: ir.Operation, made: _Functions) -> None:
         elif op_kind(op, views) not in (OpKind.VIEW, OpKind.CHEAP, OpKind.SCALAR, OpKind.CALL):
             raise PassError(f"{op.name} at {op.location} has no region; run fuse before outline")
     functions_of = [RegionFunction(ops, views, constants) for ops in regions.values()]
-    used = [region for region in functions_of if region.signature.outputs]
-    callees = [made.build(region) for region in used]
+    used = [(number, region) for number, region in zip(regions, functions_of, strict=True) if region.signature.outputs]
+    callees = [made.build(region) for _, region in used]
     replaced: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(operations(block)[-1]):
-        for region, callee in zip(used, callees, strict=True):
-            replaced.update(_call(region, callee, extents))
+        for (number, region), callee in zip(used, callees, strict=True):
+            replaced.update(_call(region, callee, numbers.get(number, ()), extents))
     for old, new in replaced.items():
         old.replace_all_uses_with(new)
     members = {op for ops in regions.values() for op in ops}
@@ -104,7 +105,17 @@ def _outline(fn: ir.Operation, made: _Functions) -> None:
     erase_dead(block)
 
 
-def _call(region: RegionFunction, callee: str, extents: ShapeValues) -> dict[ir.Value, ir.Value]:
+def _numbers(block: ir.Block) -> dict[int, list[int]]:
+    """The numbers of the operations of each region, taken off them, since equal regions share a function."""
+    found: dict[int, list[int]] = {}
+    for op in operations(block):
+        if OPERATION in op.attributes:
+            found.setdefault(integer(op.attributes[REGION]), []).append(integer(op.attributes[OPERATION]))
+            del op.attributes[OPERATION]
+    return found
+
+
+def _call(region: RegionFunction, callee: str, numbers: Sequence[int], extents: ShapeValues) -> dict[ir.Value, ir.Value]:
     """The call of a region at the current insertion point: old result -> new value of the same type."""
     signature = region.signature
     operands = [_collapsed(v, region.collapse.of(v), region.dims(v)) for v in signature.inputs]
@@ -116,6 +127,8 @@ def _call(region: RegionFunction, callee: str, extents: ShapeValues) -> dict[ir.
         operands=[*operands, *signature.scalars],
         attributes={"callee": ir.FlatSymbolRefAttr.get(callee)},
     )
+    if numbers:
+        call.attributes[OPERATION] = ir.ArrayAttr.get([i64(n) for n in numbers])
     return {
         old: _expanded(new, region.collapse.of(old), region.shapes.dims(old), extents, old.type)
         for old, new in zip(signature.outputs, call.results, strict=True)

@@ -13,6 +13,8 @@ from tilewright.passes.analysis.contraction import Contraction, is_contraction, 
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
 from tilewright.passes.analysis.parts import parts_of
+from tilewright.passes.analysis.pools import Pools
+from tilewright.passes.analysis.whole_rows import WholeRows
 from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
@@ -147,8 +149,14 @@ def _codes(fn: ir.Operation, kind: Kind) -> dict[ir.Value, str]:
     """Argument -> format, of weights in few bits that the root of a contraction multiplies."""
     if kind is not Kind.CONTRACTION:
         return {}
-    found = (Codes.of(owner(v)) for v in list(root_of(fn, kind).operands)[:2])
-    return {codes.op.operands[codes.codes]: codes.text for codes in found if codes is not None}
+    made = [owner(v) for v in list(root_of(fn, kind).operands)[:2]]
+    found = {codes.op.operands[codes.codes]: codes.text for op in made if (codes := Codes.of(op)) is not None}
+    for pools in (p for op in made if (p := Pools.of(op)) is not None):
+        found |= {pools.op.operands[book.index]: pools.text for book in pools.books}
+        for rows in (r for op in made if (r := WholeRows.of(op)) is not None):
+            bits = rows.bits if isinstance(rows.bits, int) else SymbolicShapes(fn).expr(rows.bits)
+            found[rows.op.operands[rows.codes]] = f"a{bits}"
+    return found
 
 
 def _operand(type_: ir.Type, named: dict[str, ir.Attribute], axes: Axes) -> Operand:

@@ -4,7 +4,7 @@ The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contracti
 (n floordiv tile, k, n mod tile), so every kernel of an operator shares the one copy. A convolution's filter keeps its window
 and channel axes between panel and column, and with them the axes of other loops that only it varies with.
 Codes of a decoding that a matmul reads lie in words of four bytes, [ceil(n / tile)][ceil(bytes / 4)][tile][4], and its scales and
-zero points in panels of the same columns.
+zero points in panels of the same columns. Indices of pools lie in panels of up to 32 columns, [ceil(n / tile)][...][c / V][tile].
 Where the target multiplies words of several values of the last of k, these lie side by side: of two bf16 in
 [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
@@ -17,6 +17,7 @@ from typing import ClassVar
 from tilewright.passes.analysis.canonical_spec import KEY, KIND, key_of
 from tilewright.passes.analysis.codes import WORD, Codes, multiplies
 from tilewright.passes.analysis.contraction import OUT, Contraction, used_loops
+from tilewright.passes.analysis.pools import Pools, loop_of, pooled_columns
 from tilewright.passes.base import Pass
 from tilewright.passes.dispatch_creation.outlined import root_of
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
@@ -27,6 +28,7 @@ from tilewright.passes.spaces.host.host_block import panel_block, register_block
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.limits import HostLimits
 
+INDEX_COLUMNS = 32  # bytes of indices that a kernel takes from one place
 PACK = "tw.pack"  # of an argument of @main: [source argument, tile, values of k side by side, axis of the columns, other axes]
 
 
@@ -89,12 +91,18 @@ def _pack_codes(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation],
     """The operands of a decoding that the root reads, where it runs along the columns of the root's result: codes in words of
     bytes, scales and zero points in panels of as many columns."""
     root = root_of(fn, Kind.CONTRACTION)
-    named, arguments = argument_attributes(fn), list(fn.regions[0].blocks[0].arguments)
     try:
         view = Contraction.of(root, SymbolicShapes(fn))
     except ValueError:
         return
     for which in (0, 1):
+        pools = Pools.of(owner(root.operands[which]))
+        n = None if pools is None or pools.tile else pooled_columns(view, which, pools)
+        if pools is not None and n is not None and loop_of(view, which, pools, n) == _column(fn, root, view):
+            given = [pools.op.operands[book.index] for book in pools.books]
+            if all(_is_own(fn, main, sites, v) for v in given):
+                _pack_indices(fn, main, sites, pools, n)
+            continue
         codes, along = Codes.of(owner(root.operands[which])), [position(e) for e in maps_of(root)[which].results]
         if codes is None or codes.tile or not multiplies(view, which, codes):
             continue
@@ -102,9 +110,36 @@ def _pack_codes(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation],
         out = [position(e) for e in maps_of(codes.op)[-1].results]
         if along[out.index(codes.n)] != _column(fn, root, view) or len(set(given)) < len(given):
             continue
-        if all(v in arguments and CONSTANT in named[arguments.index(v)] and use_count(v) == 1 and _outer(fn, main, sites, v)
-               for v in given):
+        if all(_is_own(fn, main, sites, v) for v in given):
             _pack_decoding(fn, main, sites, codes, limits)
+
+
+def _is_own(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], value: ir.Value) -> bool:
+    """Is it a constant that one operation reads, and every call is given as @main has it?"""
+    arguments = list(fn.regions[0].blocks[0].arguments)
+    return value in arguments and CONSTANT in argument_attributes(fn)[arguments.index(value)] and use_count(value) == 1 and \
+        _outer(fn, main, sites, value)
+
+
+def _pack_indices(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], pools: Pools, n: int) -> None:
+    """The bytes of every book in panels of columns."""
+    op, maps = pools.op, maps_of(pools.op)
+    loop = ir.AffineExpr.get_dim(n)
+    for book in pools.books:
+        argument, old = op.operands[book.index], list(maps[book.index].results)
+        axis = next(a for a, e in enumerate(old) if position(e) == n)
+        tile = index_columns(ir.RankedTensorType(argument.type).shape[axis])
+        layout = _PanelLayout(0, axis, tuple(a for a in range(len(old)) if a != axis), 1)
+        panel, column = ir.AffineExpr.get_floor_div(loop, tile), ir.AffineExpr.get_mod(loop, tile)
+        maps[book.index] = ir.AffineMap.get(maps[book.index].n_dims, 0, [panel, *(old[a] for a in layout.order), column])
+        packed = _panel_type(argument, layout, tile)
+        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+        _hand_over(fn, main, sites, (argument, packed), [tile, 1, axis, *layout.order])
+
+
+def index_columns(columns: int) -> int:
+    """Columns of a panel of indices: 32, or all that there are in whole eights."""
+    return min(INDEX_COLUMNS, -(-columns // 8) * 8)
 
 
 def _pack_decoding(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], codes: Codes, limits: HostLimits) -> None:

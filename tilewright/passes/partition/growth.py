@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.linalg.structured import inputs
@@ -58,95 +59,152 @@ def _sorted(partition: Partition) -> Partition:
     return partition
 
 
+@dataclass(eq=False)
+class _Grown:
+    """A region while it grows. Operations and values are numbers here.
+
+    reads, writes: tensors in memory. moved, work: bytes of these and seconds of arithmetic, at each of the shapes. age: how often
+    it and its parts grew. alone: its predicted time, once it was asked for.
+    """
+
+    region: Region
+    members: list[int]
+    reads: set[int]
+    writes: set[int]
+    moved: tuple[float, ...]
+    work: tuple[float, ...]
+    age: int = 0
+    alone: tuple[float, ...] | None = None
+
+
 class _Growth:
     """Candidates are readers and the regions they read. A gain that was worked out before one of the two grew is worked out again
-    when its turn comes; what a region reads and gives is kept from join to join."""
+    when its turn comes; what a region reads and gives is kept from join to join, so that a gain costs what the smaller has."""
 
     def __init__(self, partition: Partition, model: CostModel) -> None:
         self.partition, self.model = partition, model
         self.heap: list[tuple[float, int, int, int, int]] = []  # gain, reader, order of the source, producer, age
-        self.ops = list(partition.graph.order)
-        self.age: dict[Region, int] = {}
-        self.reads: dict[Region, dict[ir.Value, None]] = {}
-        self.work: dict[Region, tuple[float, ...]] = {}
-        self.alone: dict[Region, tuple[float, ...]] = {}  # predicted times of the regions as they are
-        self.readers = {r: partition.graph.users(r) for op in partition.region_of for r in op.results}
-        count = len(model.shapes)
-        for op, region in partition.region_of.items():
-            self.age[region] = 0
-            self.reads[region] = dict.fromkeys(v for v in partition.graph.operands(op) if _in_memory(v, partition))
-            self.work[region] = model.work(op)
-        whole = total((self._seconds([r]) for r in partition.regions()), count)
+        graph, of, order = partition.graph, partition.region_of, partition.graph.order
+        self.ops = list(order)
+        self.roots = {region: order[region.root] for region in partition.regions()}
+        self.values: list[ir.Value] = []
+        number: dict[ir.Value, int] = {}
+        for op in of:
+            for value in (*graph.operands(op), *op.results):
+                if value not in number:
+                    number[value] = len(self.values)
+                    self.values.append(value)
+        self.bytes = [model.bytes(v) for v in self.values]
+        self.users: list[list[int]] = [[] for _ in self.values]  # of the results of regions; -1: outside of all
+        self.at: dict[int, _Grown] = {}  # of the operations of regions
+        self.makers: dict[int, list[int]] = {}  # operations of regions whose values one reads, in the order of its operands
+        self.readers = {order[op] for op in of if partition.reader(op)}
+        for op, region in of.items():
+            own = order[op]
+            made = (owner(v) for v in graph.operands(op))
+            self.makers[own] = list(dict.fromkeys(order[p] for p in made if p is not None and p in of))
+            results = [number[r] for r in op.results]
+            for value in results:
+                self.users[value] = [order[u] if u in of else -1 for u in graph.users(self.values[value])]
+            reads = {number[v] for v in graph.operands(op) if _in_memory(v, partition)} - set(results)
+            writes = {v for v in results if self.users[v]}
+            moved = total((self.bytes[v] for v in (*reads, *writes)), len(model.shapes))
+            self.at[own] = _Grown(region, [own], reads, writes, moved, model.work(op))
+        whole = total(map(self._alone, self.at.values()), len(model.shapes))
         self.weights = [1 / max(t, 1e-12) for t in whole]
 
     def run(self) -> None:
-        for op in self.partition.region_of:
+        for op in self.at:
             self._offer(op)
         while self.heap:
-            _, number, _, source_number, age = heapq.heappop(self.heap)
-            op, producer = self.ops[number], self.ops[source_number]
-            region, source = self.partition.region_of[op], self.partition.region_of[producer]
-            if region is source:
+            _, op, _, producer, age = heapq.heappop(self.heap)
+            reader, source = self.at[op], self.at[producer]
+            if reader is source:
                 continue
-            if age != self.age[region] + self.age[source]:
+            if age != reader.age + source.age:
                 self._push(op, producer)
-            elif self.partition.join(op, source):
-                self._joined(op, region, source)
+            elif self.partition.join(self.ops[op], source.region):
+                self._joined(op, reader, source)
 
-    def _offer(self, op: ir.Operation) -> None:
-        if self.partition.reader(op):
-            for source in self.partition.sources(op):
-                producers = (owner(v) for v in self.partition.graph.operands(op))
-                self._push(op, next(p for p in producers if p is not None and self.partition.region_of.get(p) is source))
+    def _offer(self, op: int) -> None:
+        """The pairs of an operation and what it reads."""
+        if op in self.readers:
+            own = self.at[op]
+            found: dict[_Grown, int] = {}
+            for producer in self.makers[op]:
+                source = self.at[producer]
+                if source is not own:
+                    found.setdefault(source, producer)
+            for producer in found.values():
+                self._push(op, producer)
 
-    def _push(self, op: ir.Operation, producer: ir.Operation) -> None:
-        region, source = self.partition.region_of[op], self.partition.region_of[producer]
-        gain = self._gain(region, source)
+    def _push(self, op: int, producer: int) -> None:
+        reader, source = self.at[op], self.at[producer]
+        gain = self._gain(reader, source)
         if gain > 0:
-            order = self.partition.graph.order
-            age = self.age[region] + self.age[source]
-            heapq.heappush(self.heap, (-gain, order[op], -order[source.root], order[producer], age))
+            heapq.heappush(self.heap, (-gain, op, -self.roots[source.region], producer, reader.age + source.age))
 
-    def _gain(self, region: Region, source: Region) -> float:
+    def _gain(self, reader: _Grown, source: _Grown) -> float:
         """Share of the time of the whole that the join saves, rounded so that equal savings count as equal."""
-        parts = total((self._alone(region), self._alone(source)), len(self.weights))
-        saved = (a - b for a, b in zip(parts, self._seconds([source, region]), strict=True))
+        moved = _less(total((reader.moved, source.moved), len(self.weights)), self._saved(reader, source))
+        work = total((reader.work, source.work), len(self.weights))
+        regions = source.region, reader.region
+        rooted = next((r for r in regions if r.columns), max(regions, key=lambda r: len(r.frame)))
+        joined = self.model.seconds(moved, work, self.model.units(rooted))
+        parts = total((self._alone(reader), self._alone(source)), len(self.weights))
+        saved = (a - b for a, b in zip(parts, joined, strict=True))
         return float(f"{sum(w * s for w, s in zip(self.weights, saved, strict=True)):.6g}")
 
-    def _alone(self, region: Region) -> tuple[float, ...]:
-        if region not in self.alone:
-            self.alone[region] = self._seconds([region])
-        return self.alone[region]
+    def _saved(self, reader: _Grown, source: _Grown) -> tuple[float, ...]:
+        """Bytes that the two as one neither read nor write."""
+        passed, gone = self._passed(reader, source)
+        shared = _both(reader.reads, source.reads)
+        return total((self.bytes[v] for v in (*shared, *passed, *gone)), len(self.weights))
 
-    def _seconds(self, regions: Sequence[Region]) -> tuple[float, ...]:
-        """Predicted time of regions as one."""
-        own = {r for region in regions for op in region.ops for r in op.results}
-        members = {op for region in regions for op in region.ops}
-        reads = dict.fromkeys(v for region in regions for v in self.reads[region] if v not in own)
-        writes = [r for r in own if any(u not in members for u in self.readers[r])]
-        moved = total([*map(self.model.bytes, reads), *map(self.model.bytes, writes)], len(self.model.shapes))
-        work = total((self.work[r] for r in regions), len(self.model.shapes))
-        rooted = next((r for r in regions if r.columns), max(regions, key=lambda r: len(r.frame)))
-        return self.model.seconds(moved, work, self.model.units(rooted))
+    def _passed(self, reader: _Grown, source: _Grown) -> tuple[list[int], list[int]]:
+        """Values of the source that the reader reads, and those among them that nobody else does."""
+        passed = _both(reader.reads, source.writes)
+        return passed, [v for v in passed if all(u >= 0 and self.at[u] in (reader, source) for u in self.users[v])]
 
-    def _joined(self, op: ir.Operation, region: Region, source: Region) -> None:
-        made = self.partition.region_of[op]
-        reads = self.reads[source] | self.reads[region]
-        own = {r for member in made.ops for r in member.results}
-        self.reads[made] = {v: None for v in reads if v not in own}
-        self.work[made] = total((self.work[region], self.work[source]), len(self.weights))
-        self.alone.pop(made, None)
-        self.age[made] = self.age[region] + self.age[source] + 1
-        self._neighbours(made)
+    def _alone(self, grown: _Grown) -> tuple[float, ...]:
+        if grown.alone is None:
+            grown.alone = self.model.seconds(grown.moved, grown.work, self.model.units(grown.region))
+        return grown.alone
 
-    def _neighbours(self, made: Region) -> None:
+    def _joined(self, op: int, reader: _Grown, source: _Grown) -> None:
+        passed, gone = self._passed(reader, source)
+        moved = _less(total((reader.moved, source.moved), len(self.weights)), self._saved(reader, source))
+        few, many = sorted((reader, source), key=lambda r: len(r.members))
+        many.members += few.members
+        for member in few.members:
+            self.at[member] = many
+        many.reads |= few.reads
+        many.reads -= set(passed)
+        many.writes |= few.writes
+        many.writes -= set(gone)
+        many.moved, many.work = moved, total((reader.work, source.work), len(self.weights))
+        many.region, many.alone = self.partition.region_of[self.ops[op]], None
+        many.age = reader.age + source.age + 1
+        self._neighbours(many)
+
+    def _neighbours(self, made: _Grown) -> None:
         """The pairs that the region is part of, now that it has grown."""
-        for op in made.ops:
+        for op in made.members:
             self._offer(op)
-            for result in op.results:
-                for reader in self.readers[result][:MANY]:
-                    if self.partition.region_of.get(reader) not in (None, made) and self.partition.reader(reader):
-                        self._push(reader, op)
+        for value in sorted(made.writes):
+            producer = self.partition.graph.order[self.values[value].owner.operation]
+            for reader in self.users[value][:MANY]:
+                if reader in self.readers and self.at[reader] is not made:
+                    self._push(reader, producer)
+
+
+def _both(a: set[int], b: set[int]) -> list[int]:
+    few, many = (a, b) if len(a) <= len(b) else (b, a)
+    return [v for v in few if v in many]
+
+
+def _less(a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
+    return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
 def _in_memory(value: ir.Value, partition: Partition) -> bool:

@@ -49,6 +49,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         *([weights] if weights is not None else []),
         images or ChannelsLast(),
         SinkReshapes(),
+        FindCodes(),
         FoldScales(),
         *([in_place] if in_place is not None else []),
         CopyResults(),

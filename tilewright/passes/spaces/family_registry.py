@@ -82,6 +82,7 @@ BUILT_IN = Registry((
     Family("host_window", False, frozenset([Kind.CONTRACTION, Kind.GENERIC]), selective=True),
     Family("host_winograd", False, _CONTRACTION, selective=True),
     Family("host_codes", False, _CONTRACTION, selective=True),
+    Family("host_pools", False, _CONTRACTION, selective=True),
     Family("host_matmul", False, _CONTRACTION),
     Family("host_attention", False, _ATTENTION),
     Family("host_rows", False, _ROWS),

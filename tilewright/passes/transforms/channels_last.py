@@ -37,6 +37,7 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
 from tilewright.runtime.shape import Expr
 
@@ -104,7 +105,8 @@ class _Rewriter:
 
     def _stays_first(self, op: ir.Operation) -> bool:
         """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
-        return _pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0])
+        return _pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0]) and \
+            not _in_codes(op)
 
     def _fills_vectors(self, image: ir.Value) -> bool:
         """Are all pixels of a channel one run that fills its vectors?"""
@@ -137,7 +139,7 @@ class _Rewriter:
     def _skips(self, op: ir.Operation) -> bool:
         """A 1x1 window that steps over pixels, of which it reads enough to fill their vectors, of no channels-last image."""
         window = list(ir.RankedTensorType(op.operands[1].type).shape)[2:]
-        return window == [1, 1] and min(_steps(op)[0]) > 1 and self._known(op.operands[0]) is None and \
+        return window == [1, 1] and min(_steps(op)[0]) > 1 and self._known(op.operands[0]) is None and not _in_codes(op) and \
             self._fill(self.views.shapes.dims(op.results[0])[2:])
 
     def _read_pixels(self, op: ir.Operation) -> ir.Value:
@@ -353,6 +355,12 @@ def _is_window(op: ir.Operation) -> bool:
 def _last_order(rank: int) -> tuple[int, ...]:
     """The axis of a channels-first value at each axis of the channels-last one."""
     return (0, *range(2, rank), 1)
+
+
+def _in_codes(op: ir.Operation) -> bool:
+    """Are the filters decoded from codes, which kernels do along the vectors?"""
+    made = owner(inputs(op)[1])
+    return made is not None and CODES in made.attributes
 
 
 def _pointwise(op: ir.Operation) -> bool:

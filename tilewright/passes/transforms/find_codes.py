@@ -8,9 +8,12 @@ from typing import ClassVar
 from tilewright.passes.analysis.codes import BYTE_BITS, Codes
 from tilewright.passes.analysis.compile_time import constant_arguments
 from tilewright.passes.analysis.contraction import is_contraction
+from tilewright.passes.analysis.pools import Pools
+from tilewright.passes.analysis.whole_rows import WholeRows
 from tilewright.passes.base import Pass
-from tilewright.passes.linalg.structured import inputs, main_of, users
-from tilewright.passes.mlir import ir, operations
+from tilewright.passes.linalg.structured import body, compose, inputs, iterator_kinds, main_of, rebuild, users
+from tilewright.passes.linalg.symbolic import reassociation
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor
 
 CODES = "tw.codes"
 
@@ -21,7 +24,9 @@ class FindCodes(Pass):
     a sign that meets such a one in all of them, so that both factors reach the kernel as integers.
 
     Arithmetic on constants alone would run at compile time, and what is stored would be its result: weights of 4 bits as f32.
-    The mark keeps it from that, and the pass fuse computes it where contractions load.
+    The mark keeps it from that, and the pass fuse computes it where contractions load. Weights out of pools (analysis/pools.py)
+    are marked alike, where the pools are constants too; what permutes their axes goes into the decoding.
+    So are whole numbers of few bits (analysis/whole_rows.py) that meet such weights.
     """
 
     name: ClassVar[str] = "find-codes"
@@ -30,6 +35,17 @@ class FindCodes(Pass):
         for fn in main_of(module):
             constants = constant_arguments(fn)
             found = [c for op in operations(fn.regions[0].blocks[0]) if (c := Codes.of(op)) is not None and _multiplied(op)]
+            for op in operations(fn.regions[0].blocks[0]):
+                if Pools.of(op) is None:
+                    continue
+                op = _in_reading_order(op)
+                pools = Pools.of(op)
+                given = [] if pools is None else [*inputs(op), *(book.pool for book in pools.books)]
+                if pools is not None and _multiplied(op) and all(v in constants for v in given):
+                    op.attributes[CODES] = ir.StringAttr.get(pools.text)
+                    for rows in (o for r in users(op.results[0]) for v in list(r.operands)[:2] if (o := owner(v)) is not None):
+                        if WholeRows.of(rows) is not None and _multiplied(rows):
+                            rows.attributes[CODES] = ir.StringAttr.get("a")
             weights = [c for c in found if all(v in constants for v in inputs(c.op))]
             for codes in weights:
                 codes.op.attributes[CODES] = ir.StringAttr.get(codes.text)
@@ -38,6 +54,58 @@ class FindCodes(Pass):
                 met = [v for reader in users(codes.op.results[0]) for v in list(reader.operands)[:2] if v != codes.op.results[0]]
                 if codes not in weights and codes.signed and codes.bits == BYTE_BITS and met and all(v in marked for v in met):
                     codes.op.attributes[CODES] = ir.StringAttr.get(codes.text)
+
+
+def _in_reading_order(op: ir.Operation) -> ir.Operation:
+    """A decoding whose axes are those that are read: what only permutes them, or leaves out some of one element, goes into its
+    result's map."""
+    while len(readers := users(op.results[0])) == 1:
+        order = _permutation(readers[0]) or _long_axes(readers[0])
+        if order is None:
+            break
+        old, maps = ir.RankedTensorType(op.results[0].type), maps_of(op)
+        loops = [position(maps[-1].results[a]) for a in order]
+        at = {d: n for n, d in enumerate(sorted(d for d in loops if d is not None))}
+        here = [ir.AffineExpr.get_dim(at[d]) if d in at else ir.AffineExpr.get_constant(0) for d in range(maps[-1].n_dims)]
+        inner = ir.AffineMap.get(len(at), 0, here)
+        maps[-1] = ir.AffineMap.get(maps[-1].n_dims, 0, [maps[-1].results[a] for a in order])
+        maps = [compose(m, inner) for m in maps]
+        with ir.InsertionPoint(op), op.location:
+            into = tensor.EmptyOp([old.shape[a] for a in order], old.element_type).result
+        made = rebuild(op, inputs(op), [into], maps, ["parallel"] * len(at))
+        for inside in operations(body(made)):
+            if inside.name == "linalg.index":
+                number = ir.IntegerAttr(inside.attributes["dim"])
+                inside.attributes["dim"] = ir.IntegerAttr.get(number.type, at[number.value])
+        replace_all_uses(readers[0].results[0], made.results[0])
+        readers[0].erase()
+        op.erase()
+        op = made
+    return op
+
+
+def _long_axes(op: ir.Operation) -> list[int] | None:
+    """The axes that a reshape keeps which only leaves out axes of one element, but the last; None of any other operation."""
+    if op.name != "tensor.collapse_shape":
+        return None
+    shape, kept = ir.RankedTensorType(op.operands[0].type).shape, list[int]()
+    for group in reassociation(op):
+        long = [a for a in group if shape[a] != 1] or group[-1:]
+        if len(long) > 1:
+            return None
+        kept += long
+    return kept if shape[-1] == 1 or kept[-1:] == [len(shape) - 1] else None
+
+
+def _permutation(op: ir.Operation) -> list[int] | None:
+    """The axis of its operand at each axis of the result, of an operation that only permutes them."""
+    if op.name == "linalg.transpose":
+        return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+    if op.name != "linalg.generic" or len(op.operands) != 2 or set(iterator_kinds(op)) != {"parallel"} or \
+            operations(body(op))[0].name != "linalg.yield" or operations(body(op))[0].operands[0] != body(op).arguments[0]:
+        return None
+    read, written = ([position(e) for e in m.results] for m in maps_of(op))
+    return [read.index(d) for d in written] if None not in read and sorted(read) == sorted(written) else None  # type: ignore[type-var]
 
 
 def _multiplied(op: ir.Operation) -> bool:

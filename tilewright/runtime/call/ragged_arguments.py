@@ -25,22 +25,20 @@ def from_list(sequences: list[Any]) -> Jagged | None:
     kind = type(sequences[0])
     try:
         if kind is np.ndarray:
-            dtype = sequences[0].dtype
-            for s in sequences:
-                if type(s) is not kind or s.dtype is not dtype:
-                    return None
-            values = np.concatenate(sequences)
+            if {*map(type, sequences)} != {kind}:
+                return None
+            values = np.concatenate(sequences, dtype=sequences[0].dtype, casting="no")
         else:
             torch = sys.modules.get("torch")
             if torch is None or any(type(s) is not torch.Tensor or s.requires_grad for s in sequences):
                 return None
             values = torch.cat(sequences)
-    except (ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError):
         return None
     if values.ndim != sequences[0].ndim:
         return None
-    ends = list(accumulate(map(len, sequences), initial=0))
-    return Jagged.checked(values, np.array(ends, np.int64)) if ends[-1] == len(values) else None
+    offsets = np.fromiter(accumulate(map(len, sequences), initial=0), np.int64, len(sequences) + 1)
+    return Jagged.checked(values, offsets)
 
 
 def from_blocks(sequences: Sequence[Any], argument: Argument, dims: Mapping[str, DimInfo]) -> tuple[Any, Lengths]:

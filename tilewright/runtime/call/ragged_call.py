@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -41,8 +40,7 @@ class Kind(Enum):
     NESTED = "nested"
 
 
-@dataclass(frozen=True)
-class PackedCall:
+class PackedCall(NamedTuple):
     """The program's inputs, offsets and sums last, and what turns its results into the caller's kind. nested: of calls with
     nested tensors of torch: the offsets as it has them."""
 

@@ -24,6 +24,7 @@ class Timing:
 
 _PAIR = 2  # figures at least, of which a middle and a spread can be told
 _WAKE, _LONG = Timing(warmup=0.00006), 0.001  # seconds of a call that needs no others before it
+_SLOW, _FEW = 0.005, 3  # seconds of a call that lasts over what disturbs short ones, and rounds of such at least
 
 
 def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[float]:
@@ -48,12 +49,13 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     costs = [warm_up(c, timing) for c in (call, other)]
     calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c, each in zip((call, other), costs, strict=True)]
     ratios: list[float] = []
+    fewest = min(timing.fewest, _FEW) if min(costs) > _SLOW else timing.fewest
     begin = time.perf_counter()
-    while len(ratios) < timing.fewest or time.perf_counter() - begin < timing.most * timing.batch:
+    while len(ratios) < fewest or time.perf_counter() - begin < timing.most * timing.batch:
         first = len(ratios) % 2
         times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
         ratios.append(times[0] / times[1])
-        enough = len(ratios) >= timing.fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
+        enough = len(ratios) >= fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
         if enough and spread(ratios) <= timing.error:
             break
         if len(ratios) >= _PAIR and time.perf_counter() - whole > timing.longest:

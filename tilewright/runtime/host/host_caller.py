@@ -15,6 +15,7 @@ from tilewright.runtime.call.interop import Wrap, result_view, to_torch
 from tilewright.runtime.call.python_abi import fill_more, torch_words
 from tilewright.runtime.call.results import address
 from tilewright.runtime.call.shape_counts import COUNTS, ShapeCounts
+from tilewright.runtime.call.torch_layout import fill_layout, torch_layout
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.fork_safe_lock import ForkSafeLock
@@ -66,6 +67,8 @@ class HostCaller(Caller):
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         self.refuse_stream(stream)
         if self.native is not None:
+            if self.program.donated and not self._knows_torch and any(type(a).__module__ == "torch" for a in args):
+                self._know_torch()
             arrays, wrap = self.binder.view(args)
             if wrap is not None:
                 if wrap is to_torch and not self._knows_torch:
@@ -102,6 +105,9 @@ class HostCaller(Caller):
     def _know_torch(self) -> None:
         """Let native code take PyTorch's tensors from now on."""
         words, self._torch = torch_words()
+        layout = torch_layout() if words else None
+        if layout is not None and self.program.binder_object:
+            fill_layout(self.code, layout)
         if self.more_table:
             fill_more(self.more_table, words)
         self._knows_torch = True

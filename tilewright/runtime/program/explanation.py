@@ -110,7 +110,9 @@ class Explanation(msgspec.Struct, frozen=True):
         return (*_HEAD, *_BATCH) if self.batch else _HEAD
 
     def _title(self) -> str:
-        together = f"  {len(self.calls)} calls in {self.launches} launches" if 0 < self.launches < len(self.calls) else ""
+        plural = "es" if self.launches > 1 else ""
+        fewer = 0 < self.launches < len(self.calls)
+        together = f"  {len(self.calls)} calls in {self.launches} launch{plural}" if fewer else ""
         return f"{self.target}  {_point(self.dims)}".rstrip() + together
 
     def _rows(self) -> list[tuple[str, ...]]:

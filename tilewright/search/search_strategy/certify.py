@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,17 +24,27 @@ _LUCK = (0.0, 0.40, 0.85, 1.03, 1.16, 1.27)
 class Entry:
     """The dispatched variant and its rivals at one held-out shape, timed in turns: seconds, the dispatched one first.
 
-    deviation: of the logarithm of a rival's ratio in one round; 0 where there was none to tell by. turns: rounds.
+    deviation: of the logarithm of a rival's ratio in one round; 0 where there was none to tell by. turns: rounds. usual: which of
+    them runs untuned; None where that was not timed.
     """
 
     shape: Dims
     seconds: tuple[float, ...]
     deviation: float = 0.0
     turns: int = 1
+    usual: int | None = None
 
     @property
     def regret(self) -> float:
         return self.seconds[0] / min(self.seconds) - 1
+
+    @property
+    def untuned(self) -> Entry | None:
+        """The same, were the default kernel dispatched here; None where it was not timed."""
+        if self.usual is None:
+            return None
+        rest = (s for i, s in enumerate(self.seconds) if i != self.usual)
+        return replace(self, seconds=(self.seconds[self.usual], *rest), usual=0)
 
     @property
     def luck(self) -> float:
@@ -43,19 +53,28 @@ class Entry:
 
 
 def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure: Callable[[Leaf, Dims], float],
-                  turns: int = 3) -> Entry | None:
-    """Time the dispatched leaf and its rivals in `turns` rounds, so that drift of the machine hits all alike. What counts of a
-    rival is the median of its ratios to the dispatched one of the same round. None where the dispatched kernel does not run.
+                  turns: int = 3, usual: Leaf | None = None, going: Callable[[], bool] = lambda: True) -> Entry | None:
+    """Time the dispatched leaf, what runs untuned and its rivals in `turns` rounds, or while `going`, but once, so that drift of
+    the machine hits all alike. What counts of a rival is the median of its ratios to the dispatched one of the same round. None
+    where the dispatched kernel does not run, or none of its rivals.
     """
-    timed = [dispatched, *(r for r in rivals if r != dispatched)]
-    rounds = np.array([[measure(leaf, shape) for leaf in timed] for _ in range(turns)])
-    if not np.all(np.isfinite(rounds[:, 0])):
+    timed = list(dict.fromkeys([dispatched, *([] if usual is None else [usual]), *rivals]))
+    rows: list[list[float]] = []
+    while len(rows) < turns and (not rows or going()):
+        taken = [measure(leaf, shape) for leaf in timed]
+        if rows and not np.isfinite(taken).all():
+            break  # cut short
+        rows.append(taken)
+    rounds, turns = np.array(rows), len(rows)
+    if not np.all(np.isfinite(rounds[:, 0])) or (len(timed) > 1 and np.isfinite(rounds[0]).sum() < 2):
         return None
     ratios = rounds / rounds[:, :1]
     seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
     logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
     deviation = float(np.sqrt(logs.var(axis=0, ddof=1).mean())) if logs.size and turns > 1 else 0.0
-    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns)
+    place = None if usual is None else timed.index(usual)  # no further than the second
+    known = None if place is None or not np.isfinite(seconds[place]) else place
+    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns, known)
 
 
 def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: int) -> Certificate:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
@@ -52,9 +53,16 @@ def certified(ledger: SearchLedger) -> Tuned:
     if chosen is None or not ledger.task.held_out:
         return found
     ledger.certify_from_now()
-    entries = _hold_out(ledger, chosen)
-    certificate = certify(entries, chosen.regrets, np.array(ledger.task.points.weights), ledger.options.rivals)
-    return replace(found, certificate=_named(ledger, certificate, len(found.configs), found.certificate.expected))
+    entries, weights, rivals = _hold_out(ledger, chosen), np.array(ledger.task.points.weights), ledger.options.rivals
+    certificate = certify(entries, chosen.regrets, weights, rivals)
+    named = _named(ledger, certificate, len(found.configs), found.certificate.expected)
+    untuned = [e.untuned for e in entries if e.untuned is not None]
+    if len(untuned) < len(entries) or not (chosen.untuned > 0).all():
+        return replace(found, certificate=named)
+    best = chosen.seconds / (1 + chosen.regrets)
+    usual = certify(untuned, np.maximum(chosen.untuned / best - 1, 0), weights, rivals)
+    told = _expected_untuned(ledger, found)
+    return replace(found, certificate=named, usual=_named(ledger, usual, len(ledger.untuned()[0]), told))
 
 
 def verify(ledger: SearchLedger) -> None:
@@ -105,24 +113,35 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=not at_once)
         return float("inf") if record is None else record.time
 
+    usual = ledger.untuned()
     compared = []
     for number, shape in enumerate(held_out):
         leaf = chosen.leaf(dict(shape))
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
-        compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), rivals))
+        plain = _plain_at(ledger, usual, shape)
+        compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
     if at_once:
         configs = ledger.lattice.configs
-        groups = [[(configs[x.kernel], shape, x.threads) for x in dict.fromkeys((d, *rivals))] for shape, d, rivals in compared]
+        groups = [[(configs[x.kernel], shape, x.threads) for x in dict.fromkeys((d, p, *rivals)) if x is not None]
+                  for shape, d, p, rivals in compared]
         ledger.take_all("certifying", groups, going)
     found = []
-    for shape, dispatched, rivals in compared:
+    for shape, dispatched, plain, rivals in compared:
         if not going():
             break
-        entry = measure_entry(shape, dispatched, rivals, seconds)
+        entry = measure_entry(shape, dispatched, rivals, seconds, usual=plain, going=going)
         if entry is not None:
             found.append(entry)
         ledger.report("certifying")
     return found
+
+
+def _plain_at(ledger: SearchLedger, usual: Untuned, shape: Dims) -> Leaf | None:
+    """What runs untuned at a shape, by its lattice number; None where the space does not have it."""
+    configs, root = usual
+    leaf = select(root, dict(shape))
+    number = ledger.lattice.number(config_text(configs[leaf.kernel]))
+    return None if number is None else Leaf(number, leaf.threads or ledger.options.threads)
 
 
 def _named(ledger: SearchLedger, certificate: Certificate, kernels: int, expected: tuple[Expected, ...] = ()) -> Certificate:
@@ -130,6 +149,18 @@ def _named(ledger: SearchLedger, certificate: Certificate, kernels: int, expecte
     return msgspec.structs.replace(certificate, workload=ledger.task.workload.key, device=environment.device, kernels=kernels,
                                    trials=ledger.trials, configurations=len(ledger.lattice), when=environment.clock(),
                                    expected=expected)
+
+
+def _expected_untuned(ledger: SearchLedger, found: Tuned) -> tuple[Expected, ...]:
+    """`Expected` of the choice, were the default kernels chosen."""
+    measured = {(c.config, c.shape, c.threads): c.seconds for c in cells(ledger.records)}
+    configs, root = ledger.untuned()
+    told = []
+    for shape, e in zip(found.shapes, found.certificate.expected, strict=True):
+        leaf = select(root, dict(shape))
+        here = (config_text(configs[leaf.kernel]), shape, leaf.threads or ledger.options.threads)
+        told.append(msgspec.structs.replace(e, predicted=e.default, measured=measured.get(here, 0.0)))
+    return tuple(told)
 
 
 def _expected(ledger: SearchLedger, chosen: Selection) -> tuple[Expected, ...]:

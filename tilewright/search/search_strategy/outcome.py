@@ -30,7 +30,8 @@ class Progress:
 class Tuned:
     """What a dispatch table is made of: configurations, the tree over their numbers, the certificate.
 
-    predicted: seconds expected at each of `shapes`.
+    predicted: seconds expected at each of `shapes`. usual: the certificate that what runs untuned would have; None where it was
+    not measured beside the others.
     """
 
     configs: tuple[TileConfig, ...]
@@ -38,3 +39,4 @@ class Tuned:
     certificate: Certificate
     shapes: tuple[Dims, ...] = ()
     predicted: tuple[float, ...] = ()
+    usual: Certificate | None = None

@@ -6,7 +6,7 @@ range, given the best time that is known of each shape: it counts where it may w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ _WHOLE = 20_000
 _GENERATIONS = 4
 _POPULATION = 2048
 _OPTIMISM = 1.0
+_NEAR = 0.5  # octaves in all dims together, within which another shape tells next to nothing more of a kernel
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,28 @@ class Proposer:
             return ()
         chosen = np.unique(np.round(np.linspace(0, len(legal) - 1, self.shapes_each + 2)[1:-1]).astype(int))
         pieces = self.space.units(pairs)
-        return tuple((int(s), max((t for t in self.threads if t <= pieces[s]), default=1)) for s in legal[chosen])
+        return tuple((int(s), max((t for t in self.threads if t <= pieces[s]), default=1)) for s in self.apart(legal[chosen]))
+
+    def apart(self, shapes: Sequence[int] | Ints) -> list[int]:
+        """Of shapes, those that are not near one before them."""
+        extents, found = self._octaves(), list[int]()
+        for s in shapes:
+            if all(np.abs(extents[s] - extents[f]).sum() >= _NEAR for f in found):
+                found.append(int(s))
+        return found
+
+    def _octaves(self) -> Floats:
+        """[shape, dim]"""
+        return np.asarray(np.log2(np.maximum(self.space.extents, 1).astype(float)))
 
     def _places(self, gains: Floats, mean: Floats, deviation: Floats, thread: Ints) -> tuple[tuple[int, int], ...]:
         """The shape of the largest gain, then those where gain and distance from the chosen ones are large."""
-        extents = np.log2(np.maximum(self.space.extents, 1).astype(float))
+        extents = self._octaves()
         chosen = [int(np.argmax(gains))]
         while len(chosen) < self.shapes_each:
             apart = np.min([np.abs(extents - extents[c]).sum(axis=1) for c in chosen], axis=0)
-            score = np.where(np.isfinite(mean), (gains + 0.02 * gains.max()) * apart * deviation, 0.0)
+            open_ = np.isfinite(mean) & (apart >= _NEAR)
+            score = np.where(open_, (gains + 0.02 * gains.max()) * apart * deviation, 0.0)
             nxt = int(np.argmax(score))
             if nxt in chosen or score[nxt] <= 0:
                 break

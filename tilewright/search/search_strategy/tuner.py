@@ -6,6 +6,7 @@ teaches the model. `best` gives a dispatch at any moment; every measurement is i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -52,6 +53,7 @@ class Tuner:
                                  self.options.shapes_each)
         self.begun = self.cut = False
         self._idle = 0
+        self._each = 0.0  # seconds that a new kernel took in the last round
 
     @property
     def done(self) -> bool:
@@ -131,16 +133,21 @@ class Tuner:
         found = []
         for number, at in places.items():
             chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
-            found.append(Proposal(number, tuple(at[i] for i in chosen), 0.0))
+            kept = set(self.proposer.apart([at[i][0] for i in chosen]))
+            found.append(Proposal(number, tuple(at[i] for i in chosen if at[i][0] in kept), 0.0))
         return found
 
     def _propose(self) -> list[Proposal]:
-        evidence, taken = self.ledger.evidence, self.ledger.taken()
+        """A batch of new kernels, or as many as there is time to build and measure."""
+        evidence, taken, most = self.ledger.evidence, self.ledger.taken(), self.options.batch
+        if self._each and math.isfinite(self.ledger.time.seconds):
+            most = min(most, max(1, int(self.ledger.time.seconds / self._each)))
         if not evidence.curves:
-            return self.proposer.random(taken, self.options.batch)
+            return self.proposer.random(taken, most)
         with self.ledger.time.part("proposing"):
-            found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, self.options.batch)
-        if found and self.ledger.gain > 10 * self.options.enough:
+            found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, most)
+        whole = self.options.batch
+        if found and self.ledger.gain > 10 * self.options.enough and (most == whole or self.proposer.rng.random() < most / whole):
             found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
         return found
 
@@ -173,8 +180,11 @@ class Tuner:
 
     def _measure(self, phase: str, proposals: Sequence[Proposal]) -> None:
         """Build all, then measure shape by shape, so that operands are made once and building disturbs nothing."""
+        begin = self.ledger.clock()
         self.ledger.measurer.build([self.ledger.lattice.configs[p.config] for p in proposals])
         self._take(phase, sorted((shape, threads, p.config) for p in proposals for shape, threads in p.at))
+        if proposals:
+            self._each = (self.ledger.clock() - begin) / len(proposals)
 
     def _take(self, phase: str, places: Sequence[Place]) -> None:
         """Measure. On a device whose speed drifts, what seems fastest at a shape and much faster than the default kernel and all

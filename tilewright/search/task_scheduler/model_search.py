@@ -36,12 +36,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Of a model. clock: seconds, that of the searches too. buckets: most of one operator's shapes."""
+    """Of a model. clock: seconds, that of the searches too. buckets: most of one operator's shapes. kept: share of the time for
+    verifying and certifying what was found, at least."""
 
     budget: ModelBudget
     clock: Callable[[], float]
     options: ModelTuneOptions = field(default_factory=ModelTuneOptions)
     buckets: int = 3
+    kept: float = _KEPT
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,14 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     clock, wanted = plan.clock, plan.budget
     begin = clock()
     uses = opened(openings, clock, wanted.seconds, flight is None)
-    end = None if wanted.seconds is None else begin + wanted.seconds - _kept(uses, wanted.seconds)
+    end = None if wanted.seconds is None else begin + wanted.seconds - _kept(uses, wanted.seconds, plan.kept)
     for use in uses:
         if end is not None:
             use.tuner.ledger.time.end = end
     taken = sum(u.tuner.ledger.trials for u in uses)
     budget = ModelBudget(
         None if end is None else max(0.0, end - clock()),
-        None if wanted.trials is None else max(0, round((1 - _KEPT) * wanted.trials) - taken),
+        None if wanted.trials is None else max(0, round((1 - plan.kept) * wanted.trials) - taken),
         wanted.until_regret,
     )
     pool = BeliefPool(plan.options.beliefs, clock=clock) if flight is None else quick_beliefs(plan.options.beliefs, clock)
@@ -132,12 +134,12 @@ def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: flo
     return found
 
 
-def _kept(uses: Sequence[OperatorUse], seconds: float) -> float:
+def _kept(uses: Sequence[OperatorUse], seconds: float, share: float) -> float:
     """Seconds for the end, in which each operator's kernels are selected at least; one tells what that takes."""
     for use in uses[:1]:
         use.tuner.best()
     choices = sum(_CHOICES * u.tuner.ledger.time.costs.get("selection", 0.0) for u in uses)
-    return min(max(_KEPT * seconds, choices), _MOST_KEPT * seconds)
+    return min(max(share * seconds, choices), _MOST_KEPT * seconds)
 
 
 def _by_gain(uses: Sequence[OperatorUse], tuner: ModelTuner) -> list[OperatorUse]:

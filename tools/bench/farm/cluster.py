@@ -24,7 +24,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.refinement.verify_in_turns import why_other
+from tilewright.compiler.verification.verify_in_turns import why_other
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.search.database.farm_records import FarmRecord
 from tools.bench import command

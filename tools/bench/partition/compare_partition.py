@@ -3,9 +3,10 @@
     python -m tools.bench partition [--names 'layernorm*'] [--threads 1] [--rows 1,64,512,2048] [--counts] [--json out.jsonl]
 
 Each workload is one function, exported from torch for ours with a dynamic number of rows, and given to JAX by the same text.
-launches: of the host program; loops over memory in the code that Inductor writes; executed instructions of XLA's program. bytes:
-what these read and write at 2048 rows, beside those of inputs and results, which each have to be moved once. Times are ratios of
-turns taken one after the other; they need a quiet machine. The process is bound to as many cores as threads.
+launches: of the host program, parallel loops, whose phases wait for each other; loops over memory in the code that Inductor
+writes; executed instructions of XLA's program. bytes: what these read and write at 2048 rows, beside those of inputs and results,
+which each have to be moved once. Times are ratios of turns taken one after the other; they need a quiet machine. The process is
+bound to as many cores as threads.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ class Bench:
         given = tensors(self.torch, self.workload.given, MOST)
         loops = inductor.counted(self.torch, self.function, given)
         xla = self.xla.counted(self.theirs, given) if self.xla else inductor.Counted(0, 0)
-        return {"workload": self.workload.name, "launches": len(plan.launches()), "inductor": loops.launches, "xla": xla.launches,
+        phases = sum(len(list(launch.phases())) for launch in plan.launches())
+        return {"workload": self.workload.name, "launches": len(plan.launches()), "phases": phases, "inductor": loops.launches,
+                "xla": xla.launches,
                 "bytes": moved(plan, ours.program, MOST), "inductor_bytes": loops.bytes, "xla_bytes": xla.bytes,
                 "least_bytes": least(ours.program, MOST)}
 

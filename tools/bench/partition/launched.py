@@ -15,7 +15,7 @@ from tilewright.runtime.program.program import Program
 
 
 def planned(model: Any, example: ExampleInputs) -> HostPlan:
-    """The plan of a model for the host; calls that are launched together are one launch."""
+    """The plan of a model for the host; calls that are launched together are one launch, in phases."""
     return outline(Compilation(model, {}, full_target("host"), example=example)).plan
 
 

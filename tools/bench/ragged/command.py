@@ -1,6 +1,7 @@
 """Batches of sequences of different lengths against what users of PyTorch and ONNX Runtime write.
 
-    python -m tools.bench ragged [encoder|attention|grouped|products|overheads|kernels|tuned] [--sets mnli,race] [--batch 32]
+    python -m tools.bench ragged [encoder|attention|grouped|products|overheads|kernels|tuned|
+                                  padding] [--sets mnli,race] [--batch 32]
                                  [--threads 1] [--rounds 9] [--json out.jsonl]
 
 The lengths of encoder and attention are the first sequences of eight data sets (lengths.json). In one process all systems take
@@ -19,6 +20,7 @@ overheads  without peers: what a call of the layer with 128 empty sequences take
            one long sequence in three orders; the arena of each data set's batch over that of one sequence of as many rows.
 tuned      the layer after a search of --seconds for the first 64 lengths of a set, against the untuned one: on these, and on the
            64 lengths behind them.
+padding    the layer without its attention, over the rows of a batch and over as many as are a multiple of a block's height.
 kernels    for GPUs: registers and spills of what serves all sequences in one launch, beside the same for one of them.
 """
 
@@ -31,18 +33,21 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tools.bench import command
-from tools.bench.ragged import attention, encoder, grouped, kernels, overheads, products, tuned
+from tools.bench.ragged import attention, encoder, grouped, kernels, overheads, padding, products, tuned
 from tools.bench.ragged.case import Case, first_lengths
 from tools.bench.turns import rounds_of
 
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
     "encoder": encoder.cases, "attention": attention.cases, "grouped": grouped.cases, "products": products.cases}
 
+ALONE: dict[str, Callable[[argparse.Namespace], int]] = {
+    "overheads": overheads.main, "padding": padding.main, "tuned": tuned.main}
+
 
 def main(argv: Sequence[str]) -> int:
     """Run a part and print a line for each of its cases."""
     parser = command.parser("ragged", __doc__)
-    parser.add_argument("part", nargs="?", default="encoder", choices=(*PARTS, "overheads", "kernels", "tuned"))
+    parser.add_argument("part", nargs="?", default="encoder", choices=(*PARTS, *ALONE, "kernels"))
     parser.add_argument("--sets", default=",".join(first_lengths()), help="data sets (default all)")
     parser.add_argument("--batch", type=int, default=32, help="sequences, at most 128")
     parser.add_argument("--threads", type=int, default=1)
@@ -59,10 +64,8 @@ def main(argv: Sequence[str]) -> int:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     ratios: dict[str, list[float]] = {}
-    if given.part == "overheads":
-        return overheads.main(given)
-    if given.part == "tuned":
-        return tuned.main(given)
+    if given.part in ALONE:
+        return ALONE[given.part](given)
     with torch.inference_mode():
         for case in PARTS[given.part](given):
             turns = rounds_of({n: c for n, c in case.calls.items() if n not in given.without.split(",")}, given.rounds)

@@ -260,6 +260,13 @@ class MatmulEmitter:
             return spans.whole(unit.low, unit.high)
         return spans.whole(unit.first, (unit.first + self.config.columns * self.config.panels).min(unit.extent))
 
+    @property
+    def _together(self) -> int:
+        """Rows that are copied side by side: those of a block, where the operand is contiguous along the rows and a block is as
+        long as a vector."""
+        config = self.config
+        return config.mr if self.plan.runs_across and config.side == 1 and config.mr in (2, 4, 8) else 0
+
     def _zero_sums(self, unit: MatmulUnit) -> Memory:
         width, lanes = self.config.panels * self.config.columns, self.config.lanes
         sums = self._memory("sums", width)
@@ -284,7 +291,7 @@ class MatmulEmitter:
         rows = None
         if self.config.copy_rows:
             memory = self._memory("rows", self._depth + _APART)
-            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.side)
+            rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, span, self.config.side, self._together)
             rows.copy(unit.loops, unit.low, unit.high)
         self._panels(_Piece(unit, span, rows, sums))
 
@@ -396,7 +403,8 @@ class MatmulEmitter:
             self._block(piece, block, columns, mask, row, height)
 
         def rest(low: Index) -> None:
-            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run)
+            together = piece.rows is not None and bool(self._together)
+            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run, shared=not together)
 
         if not self._fills or not piece.multiplies:
             block = block if self._copies else replace(block, next_panel=self._next_panel(first))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.passes.analysis.contraction import Contraction
@@ -23,6 +24,7 @@ class Plan:
     each. tile: columns per panel of an operand that is prepacked [column / tile][k][column mod tile], else 0. side: more than 1
     where it is prepacked [column / tile][k / side][column mod tile][k mod side]. in_place: `wide` is contiguous along the
     columns; transposed: contiguous along the last k loop instead. runs_along: the other operand is contiguous along it.
+    runs_across: it is contiguous along the rows, which are one loop, as k is.
     triangle: where a factor is 0 by construction, by row and k or by column and k.
     """
 
@@ -39,6 +41,7 @@ class Plan:
     places: tuple[Place, ...]
     heavy: bool
     triangle: Triangle | None = None
+    runs_across: bool = False
 
     @staticmethod
     def of(kernel: KernelFrame) -> Plan:
@@ -67,7 +70,9 @@ class Plan:
         transposed = not in_place and unit is not None and last == unit
         other = view.linear_axis(1 - wide, view.k[-1]) if view.k else None
         runs_along = other is not None and other == unit_axis(view.operand(1 - wide), units)
-        plan = Plan(view, column, wide, rows, shared, tile, side if tile else 1, in_place, transposed, runs_along, places, heavy)
+        across = len(rows) == 1 == len(view.k) and _runs_across(view, 1 - wide, rows[0], units)
+        plan = Plan(view, column, wide, rows, shared, tile, side if tile else 1, in_place, transposed, runs_along, places, heavy,
+                    runs_across=across)
         return replace(plan, triangle=_triangle(plan, kernel.shapes))
 
     @property
@@ -81,6 +86,13 @@ class Plan:
     @property
     def depth(self) -> Expr:
         return self.view.size(self.view.k)
+
+
+def _runs_across(view: Contraction, which: int, row: int, units: Mapping[ir.Value, int | None]) -> bool:
+    """Do the elements of an operand lie side by side along a row loop? Of one that is computed its last axis counts."""
+    unit = unit_axis(view.operand(which), units)
+    last = len(view.maps[which].results) - 1
+    return view.linear_axis(which, row) == (last if unit is None else unit)
 
 
 def _triangle(plan: Plan, shapes: SymbolicShapes) -> Triangle | None:

@@ -1,7 +1,8 @@
 """Copies a chunk of rows of the operand that rows differ in to [row][k] in the workspace, through the evaluator.
 
 So a block reads a few sequential runs, whatever lies between the rows, what is converted is converted once, and the chunk
-stays in the second-level cache while panels of columns pass.
+stays in the second-level cache while panels of columns pass. Where the operand is contiguous along the rows, the rows of a block
+lie side by side, as [block][k][row of the block]: values of one k are read and written together.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class RowCopy:
     """rows: [row of the chunk][k], holding the factors as they are multiplied, in the accumulator's type, or words of several.
 
     side: values of k in a word. span: first value of the one k loop and the one beyond the last, where a piece of k is copied.
+    together: rows of a block that lie side by side; 0 where each row is by itself.
     """
 
     evaluator: Evaluator
@@ -31,9 +33,13 @@ class RowCopy:
     rows: Memory
     span: tuple[Index, Index] | None = None
     side: int = 1
+    together: int = 0
 
     def copy(self, loops: Loops, low: Index, high: Index) -> None:
         """Rows [low, high)."""
+        if self.together:
+            self._blocks(loops, low, high)
+            return
         sizes = [self.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]
 
         def row(i: Index) -> None:
@@ -43,9 +49,31 @@ class RowCopy:
         loop(low, high, 1, row, index=self.rows.index)
 
     def block(self, first: Index) -> Memory:
-        """The copied rows from number `first` of the chunk on."""
+        """The copied rows from number `first` of the chunk on, of one block where they lie side by side."""
+        if self.together:
+            within = first % self.together
+            start = (first - within) * self.rows.strides[0] + within
+            at = gep(self.rows.pointer, start.value(self.rows.index), self.rows.element)
+            return replace(self.rows, pointer=at, strides=(Index(1), Index(self.together)))
         at = gep(self.rows.pointer, (first * self.rows.strides[0]).value(self.rows.index), self.rows.element)
         return replace(self.rows, pointer=at)
+
+    def _blocks(self, loops: Loops, low: Index, high: Index) -> None:
+        """Rows [low, high) for one value of k after the other, so that every line of the operand is read once."""
+        each, count = self.together, high - low
+        first, end = self.span or (Index(0), self.evaluator.emit(self.plan.depth))
+        whole = count // each * each
+
+        def at(k: Index) -> None:
+            def some(row: Index, mask: ir.Value | None) -> None:
+                point = list(loops)
+                point[self.plan.rows[0]], point[self.plan.view.k[0]] = Index.ramp(low + row, each), first + k
+                self._put(point, row, Index.ramp(k * each, each), mask, every=True)
+
+            loop(0, whole, each, lambda row: some(row, None), index=self.rows.index)
+            when(whole.lt(count), lambda: some(whole, lane_mask(count - whole, each, self.rows.index)))
+
+        loop(0, end - first, 1, at, index=self.rows.index)
 
     def _nest(self, point: Loops, depth: int, linear: Index, to: Index) -> None:
         k, lanes = self.plan.view.k, self.lanes
@@ -82,7 +110,8 @@ class RowCopy:
         over = extent - steps * each
         when(Index(0).lt(over), lambda: vector(steps, over))
 
-    def _put(self, point: Loops, row: Index, k: Index, mask: ir.Value | None) -> None:
+    def _put(self, point: Loops, row: Index, k: Index, mask: ir.Value | None, every: bool = False) -> None:
+        """every: of what is stored, also what the mask leaves out of what is read."""
         view, which = self.plan.view, self.plan.narrow
         value = self.evaluator.element(view.operand(which), coords_of(view, which, point), mask)
-        self.rows.store(ProductCode(view.product).factor(which, value), [row, k], mask)
+        self.rows.store(ProductCode(view.product).factor(which, value), [row, k], None if every else mask)

@@ -12,17 +12,22 @@ Loops = list[Index | None]
 _SHARED = 4  # least rows of a block that is shared out
 
 
-def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, run: Callable[[Index, int], None]) -> None:
+def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, run: Callable[[Index, int], None],
+               shared: bool = True) -> None:
     """run(first row, height) for blocks of mr rows, then for what is left: one block of its height (`exact`), or one of each
-    power of two in it. Exact, a few rows that are left share two blocks with the mr rows before them, since a low block takes
-    as long as reading its columns."""
+    power of two in it. Exact and `shared`, a few rows that are left share two blocks with the mr rows before them, since a low
+    block takes as long as reading its columns."""
     whole = high - (high - low) % mr
-    if exact:
+    if exact and shared:
         few = _few(high - whole, whole - low, mr)
         whole = select(few, whole - mr, whole)
     if whole.const is None or whole.const != low.const:
         loop(low, whole, mr, lambda row: run(row, mr), index=index)
     row, over = opaque(whole, index), high - whole
+    if exact and not shared:
+        for height in range(1, mr):
+            when(over.eq(height), _bound(run, row, height))
+        return
     if exact:
         first = select(few, over.ceildiv(2), over)
         for height in range(1, mr):

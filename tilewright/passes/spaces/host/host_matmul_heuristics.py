@@ -28,9 +28,11 @@ from tilewright.runtime.shape import Expr
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
+_ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
+_AVX2_ROWS = "zen3-avx2.md: with the first factor transposed, 256 to 1024 rows and as many values of k"
 _AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
 
 
@@ -57,6 +59,8 @@ class Thresholds:
                                      results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
                                              "with AVX-512, and by its AVX2 alone")
     piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
+    across_rows: int = threshold(383, unit="rows, up to which a factor that is contiguous along them is read in place",
+                                 operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)
     few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
                                results="not measured: both machines of the results have two cores")
     chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
@@ -222,6 +226,11 @@ class _Defaults:
                                  **self._chunking(mr, nv * lanes)).of_words(side)
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
+        if not words and not transposed and limits.vector_bytes == 32 and self._rows_across(panel):
+            cases, _ = self._read(one, in_place, panel)
+            rows = limits.l2 // 2 // ((depth or _DEPTH) * size) // panel.mr * panel.mr
+            panels = _ACROSS_PANELS if limits.cores <= at.few_cores else _ACROSS_PANELS // 4
+            return [*cases, (at.across_rows, panel)], replace(panel, copy_rows=True, mc=max(8 * panel.mr, rows), panels=panels)
         if transposed and not words:
             far = depth * (columns or 0) * size > limits.l1
             dots = at.transposed_rows if far else 1
@@ -233,6 +242,16 @@ class _Defaults:
         if blocked:
             most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
         return [(1, one), *([(most, in_place)] if most > 1 else [])], panel
+
+    def _rows_across(self, panel: HostMatmulConfig) -> bool:
+        """Is the factor that rows differ in contiguous along them, one loop as k is, so that the rows of a block are copied side
+        by side?"""
+        gemm = Gemm.of(self.workload)
+        if gemm is None or len(gemm.rows) != 1 or gemm.last is None or panel.mr not in (2, 4, 8) or panel.kc:
+            return False
+        unit = len(gemm.a.axes) - 1 if gemm.a.source is None else gemm.a.unit_axis
+        alone = [d for d, loop in enumerate(self.workload.loops) if loop.role == "k"] == [gemm.last]
+        return alone and gemm.a.linear_axis(gemm.rows[0]) == unit
 
     def _read(self, one: HostMatmulConfig, in_place: HostMatmulConfig, panel: HostMatmulConfig) -> Cases:
         """One row, a few rows, some more, many, as the model says. Few panels are no work for all cores: some rows each."""

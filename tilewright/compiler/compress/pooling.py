@@ -1,0 +1,96 @@
+"""Weights as indices of a pool of vectors of eight values: the pool, and what each weight loses by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.compiler.compress.cluster import cluster, nearest
+from tilewright.compiler.compress.scopes import ASSIGNS, SCOPES
+from tilewright.runtime.errors import OptionError
+
+VECTOR = 8  # values along the sum that one index stands for
+MOST_ENTRIES = 256
+_LARGEST = 127
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """entries: vectors of a pool, 2 to 256. scope: one pool for the "network", or one a "layer". assign: vectors are compared by
+    their "distance", or, by "cosine", as they are beside others of the same output, which then has a scale of its own. seed: of
+    the k-means."""
+
+    entries: int = 64
+    scope: str = "network"
+    assign: str = "distance"
+    seed: int = 0
+
+    def check(self) -> None:
+        """OptionError names what is no option."""
+        if not 2 <= self.entries <= MOST_ENTRIES:
+            raise OptionError(f"compress: pool={self.entries}; wanted 2 to {MOST_ENTRIES} vectors, which a byte tells apart")
+        for name, value, known in (("pool_scope", self.scope, SCOPES), ("assign", self.assign, ASSIGNS)):
+            if value not in known:
+                raise OptionError(f"compress: {name}={value!r}; wanted {' or '.join(map(repr, known))}")
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """index: ui8 [N, ..., C / 8]. pool: si8 [entries, 8]; each value times `factor`, and the output's scale, f32 [N], where it
+    has one, is the weight. error: the norm of what is lost, as a share of the weight's."""
+
+    index: np.ndarray
+    pool: np.ndarray
+    factor: float
+    scale: np.ndarray | None
+    error: float
+
+    @property
+    def bytes(self) -> int:
+        """Without the pool."""
+        return int(self.index.nbytes + (0 if self.scale is None else self.scale.nbytes))
+
+
+def pooled(weights: Sequence[np.ndarray], options: PoolOptions) -> list[Pooled]:
+    """Each weight [N, ..., C] of floats, C a multiple of 8, by one pool for all or one for each. Pools are rounded to bytes."""
+    if options.scope == "network":
+        return _by_one_pool(weights, options)
+    return [made for weight in weights for made in _by_one_pool([weight], options)]
+
+
+def _by_one_pool(weights: Sequence[np.ndarray], options: PoolOptions) -> list[Pooled]:
+    sizes = [_sizes(w) if options.assign == "cosine" else None for w in weights]
+    parts = [_vectors(w, s) for w, s in zip(weights, sizes, strict=True)]
+    centres = cluster(np.concatenate(parts) if parts else np.zeros((0, VECTOR), np.float32), options.entries, options.seed)
+    largest = float(np.abs(centres).max(initial=0))
+    factor = float(np.float32(largest / _LARGEST)) or 1.0
+    pool = np.rint(centres / np.float32(factor)).clip(-_LARGEST, _LARGEST).astype(np.int8)
+    values = pool.astype(np.float32) * np.float32(factor)
+    found = []
+    for weight, size, part in zip(weights, sizes, parts, strict=True):
+        index = nearest(part, values)
+        rows, wanted = values[index].reshape(len(weight), -1), weight.reshape(len(weight), -1)
+        scale = None
+        if size is not None:  # the scale with the least squared error, now that the vectors are known
+            norm = np.square(rows.astype(np.float64)).sum(1)
+            scale = np.where(norm > 0, (rows * wanted.astype(np.float64)).sum(1) / np.where(norm > 0, norm, 1), size)
+            scale = scale.astype(np.float32)
+            rows = rows * scale[:, None]
+        lost = float(np.linalg.norm((wanted - rows).astype(np.float64)))
+        whole = float(np.linalg.norm(wanted.astype(np.float64)))
+        shape = (*weight.shape[:-1], weight.shape[-1] // VECTOR)
+        found.append(Pooled(index.astype(np.uint8).reshape(shape), pool, factor, scale, lost / whole if whole else 0.0))
+    return found
+
+
+def _sizes(weight: np.ndarray) -> np.ndarray:
+    """The root of the mean square of each output, 1 where that is 0."""
+    found = np.sqrt(np.square(weight.reshape(len(weight), -1).astype(np.float64)).mean(1))
+    return np.where(found > 0, found, 1.0).astype(np.float32)
+
+
+def _vectors(weight: np.ndarray, sizes: np.ndarray | None) -> np.ndarray:
+    rows = weight.reshape(len(weight), -1).astype(np.float32)
+    return (rows if sizes is None else rows / sizes[:, None]).reshape(-1, VECTOR)

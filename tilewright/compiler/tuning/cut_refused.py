@@ -1,0 +1,69 @@
+"""Operators that code generators refuse are cut: the partition is made again with their last operation a kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tilewright.compiler.compilation.compilation import Compilation
+from tilewright.compiler.compilation.outlined_model import Cuts, OutlinedModel, outline
+from tilewright.compiler.tuning.dispatch_tables import Tables, UnbuildableError
+from tilewright.runtime.log import LOG, timed
+
+ROUNDS = 4  # partitions that are tried after the first one
+
+Built = tuple[OutlinedModel, Tables]
+
+
+def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel], Tables]) -> Built:
+    """A model and its tables. Where the preferred family refuses an operator of several operations, other partitions are tried,
+    in each of which all that were refused so far are cut; the first one is kept unless another one has fewer refusals.
+
+    Raises:
+        BuildError: no family could build an operator, however it was cut.
+    """
+    cuts: list[tuple[int, int]] = []
+    model = _outlined(compilation, cuts)
+    best: Built | None = None
+    cut: dict[str, str] = {}
+    for number in range(ROUNDS + 1):
+        unbuilt: UnbuildableError | None = None
+        try:
+            with timed("kernels"):
+                tables = tables_of(model)
+            if best is None or len(tables.refused) < len(best[1].refused):
+                best = model, tables
+            refused = {w.key: (w.name, tables.refused[w.name]) for w in model.workloads if w.name in tables.refused}
+        except UnbuildableError as error:
+            unbuilt = error
+            refused = {error.key: (next(w.name for w in model.workloads if w.key == error.key), str(error))}
+        more = [pair for key in refused for pair in _through(model, key)]
+        if not more or number == ROUNDS:
+            break
+        for key, (name, reason) in refused.items():
+            if _through(model, key):
+                cut[name] = f"{reason}; cut"
+                LOG.info("%s is cut: %s", name, reason)
+        cuts += more
+        model = _outlined(compilation, cuts)
+    if best is None:
+        assert unbuilt is not None
+        raise unbuilt
+    model, tables = best
+    return model, replace(tables, refused=_noted(tables.refused, cut, model))
+
+
+def _outlined(compilation: Compilation, cuts: Cuts) -> OutlinedModel:
+    with timed("graph passes"):
+        return outline(compilation, cuts)
+
+
+def _noted(refused: Mapping[str, str], cut: Mapping[str, str], model: OutlinedModel) -> dict[str, str]:
+    """What was refused, of the operators that are there, and of those that were cut."""
+    there = {w.name for w in model.workloads}
+    return {**{name: reason for name, reason in cut.items() if name not in there}, **refused}
+
+
+def _through(model: OutlinedModel, key: str) -> Cuts:
+    """The cuts between the last operation of each call of a workload and all others; none where it has one operation."""
+    return [(number, numbers[-1]) for numbers in model.operations.get(key, ()) for number in numbers[:-1]]

@@ -1,0 +1,153 @@
+"""Choices of the family `host_pools`: products with weights out of pools of vectors, by indices. MLIR-free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+from tilewright.passes.spaces.gemm_operands import Gemm
+from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack
+from tilewright.passes.spaces.numerics import Numerics
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Kind, Workload, told_once
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.shape import Expr
+
+VECTOR = 8  # values of a vector of a pool, as many as f32 of a register of AVX2
+ROWS = (1, 4, 8)  # that lie side by side
+NARROW_ROWS, NARROW_BITS = 16, 5  # in tables of 16 bits, and the most bits of what these hold the products of
+_BYTE = 128  # largest magnitude
+_FORMAT = re.compile(r"p(?P<entries>\d+)x(?P<vector>\d+)(?:b(?P<books>\d+))?(?P<element>[a-z]+\d+)")
+_ROW_BITS = re.compile(r"a(?P<bits>.+)")
+_MOST_TABLE = 1 << 18  # bytes of tables of a thread
+
+
+@dataclass(frozen=True)
+class HostPoolsConfig(TileConfig):
+    """rows: of a block, which lie side by side in the tables of products: 1, 4 or 8. groups: vectors along the sum whose tables
+    are made before what the indices name is added up. columns: of a work unit, whose sums lie in the workspace meanwhile.
+    mc: rows of a work unit, 0 for all. bits: not 0 where rows are whole numbers and all sums are in integers: 8, or up to 5,
+    for rows of so many bits at most, whose tables of 16 rows are of 16 bits.
+    """
+
+    family: ClassVar[str] = "host_pools"
+    rows: int = 1
+    groups: int = 64
+    columns: int = 1024
+    mc: int = 0
+    bits: int = 0
+
+    @property
+    def is_narrow(self) -> bool:
+        return 0 < self.bits <= NARROW_BITS
+
+    @property
+    def product(self) -> HostMatmulConfig:
+        """The work units, as of `host_matmul`."""
+        return HostMatmulConfig(self.rows, 1, VECTOR, Pack.PANEL, mc=self.mc, panels=self.columns // VECTOR)
+
+
+@dataclass(frozen=True)
+class PoolFormat:
+    """entries: of a pool, of `vector` values each. books: pools whose vectors are added. element: type of their values."""
+
+    entries: int
+    vector: int
+    books: int
+    element: str
+
+    @staticmethod
+    @told_once
+    def of(workload: Workload) -> PoolFormat | None:
+        """Of the indices that a workload reads, laid out in panels; None where it has none."""
+        found = (_FORMAT.fullmatch(o.codes) for o in workload.inputs if o.panel)
+        return next((PoolFormat(int(m["entries"]), int(m["vector"]), int(m["books"] or 1), m["element"]) for m in found
+                     if m is not None), None)
+
+    @property
+    def padded(self) -> int:
+        """Entries in whole vectors."""
+        return -(-self.entries // VECTOR) * VECTOR
+
+
+def row_bits(workload: Workload) -> Expr | None:
+    """Bits of the rows, where these are whole numbers; None where they are not."""
+    found = (_ROW_BITS.fullmatch(o.codes) for o in workload.inputs if not o.panel)
+    return next((Expr.parse(m["bits"]) for m in found if m is not None), None)
+
+
+def sums_in_16_bits(bits: int) -> int:
+    """Tables' entries that can be added in 16 bits: products of eight numbers below 2 ** bits by bytes."""
+    return ((1 << 15) - 1) // (((1 << bits) - 1) * VECTOR * _BYTE)
+
+
+def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | None:
+    """The rule by which the family does not take a contraction, or None."""
+    return _untaken(workload)
+
+
+def _untaken(workload: Workload) -> str | None:
+    form = PoolFormat.of(workload)
+    if form is None or Gemm.of(workload) is None:
+        return "pools: no operand holds indices of a pool that are laid out in panels"
+    if form.vector != VECTOR or form.entries < 2:
+        return f"vectors-of-eight: {form.entries} vectors of {form.vector} values, not two or more of {VECTOR}"
+    if not workload.size("k").constant or workload.size("b").constant != 1:
+        return "static-sum: the sum is of no known length, or products are batched"
+    return None
+
+
+def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
+    """All legal configurations."""
+    for rows, groups, columns, chunk in product(ROWS, (1, 2, 4, 8, 16, 32, 64, 128), (256, 512, 1024, 2048, 4096), (1, 4)):
+        for bits in (0, 8):
+            config = HostPoolsConfig(rows, groups, columns, chunk * rows, bits)
+            if why_invalid(config, workload, limits) is None:
+                yield config
+    for bits, groups, columns in product(range(1, NARROW_BITS + 1), (2, 4, 8, 16, 32), (256, 512, 1024, 2048)):
+        config = HostPoolsConfig(NARROW_ROWS, groups, columns, NARROW_ROWS, bits)
+        if why_invalid(config, workload, limits) is None:
+            yield config
+
+
+def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits) -> str | None:
+    """The rule that the configuration breaks, or None."""
+    if workload.kind is not Kind.CONTRACTION:
+        return f"contraction: the workload is {workload.kind.value}"
+    form = PoolFormat.of(workload)
+    if (reason := _untaken(workload)) is not None or form is None:
+        return reason
+    if config.bits and (reason := _not_whole(config, form, workload, limits)) is not None:
+        return reason
+    known = (NARROW_ROWS,) if config.is_narrow else ROWS
+    if config.rows not in known or config.groups < 1 or config.mc < 0 or config.mc % config.rows:
+        return f"blocks: blocks of {', '.join(map(str, known))} rows, in chunks of whole blocks, not {config.rows} in {config.mc}"
+    if config.columns < 32 or config.columns % 32:
+        return f"whole-panels: {config.columns} columns are no panels of indices, of up to 32 columns"
+    table = config.rows * config.groups * form.padded * form.books * (2 if config.is_narrow else 4)
+    if table > _MOST_TABLE:
+        return f"table-in-cache: tables of {table} bytes"
+    return None
+
+
+def _not_whole(config: HostPoolsConfig, form: PoolFormat, workload: Workload, limits: HostLimits) -> str | None:
+    """Why rows and columns are not multiplied as integers, or None."""
+    bits, depth = row_bits(workload), workload.size("k").constant or 0
+    if bits is None or form.element != "i8":
+        return "whole-numbers: the rows are no whole numbers of few bits, or the pool is not of bytes"
+    if not config.is_narrow and config.bits != 8:
+        return f"widths: kernels for 1 to {NARROW_BITS} bits, and for 8, not for {config.bits}"
+    if depth * form.books * 255 * _BYTE >= 1 << 31:
+        return f"sums-in-32-bits: {depth} products of 8 by 8 bits"
+    if config.is_narrow and limits.byte_products < 2:
+        return "byte-products: the target does not add products of bytes in 16 bits"
+    return None
+
+
+@told_once
+def extents_of(workload: Workload) -> Extents:
+    """Rows by columns, depth summed over."""
+    return Extents.of(workload)

@@ -1,0 +1,88 @@
+"""What `host_pools` runs untuned: rows side by side as soon as there are some. MLIR-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.passes.spaces.host.host_pools import (
+    NARROW_BITS,
+    NARROW_ROWS,
+    HostPoolsConfig,
+    PoolFormat,
+    extents_of,
+    row_bits,
+    sums_in_16_bits,
+    why_invalid,
+)
+from tilewright.passes.spaces.threshold import threshold
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, switch
+
+_COUNTED = "not kept: loads counted, pool of 64, 2048 columns: tables of 16 KB stay in the first-level cache"
+_STEP = 256  # columns
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Bytes of tables, columns of a unit, and rows that are still a block of four."""
+
+    table: int = threshold(16384, unit="bytes of tables that are made at once", operator="pools64_768x768", results=_COUNTED)
+    columns: int = threshold(1024, unit="columns of a work unit", operator="pools64_768x768", results=_COUNTED)
+    few_rows: int = threshold(4, unit="rows, up to which blocks are of four", operator="pools64_768x768", results=_COUNTED)
+
+
+def default(workload: Workload, limits: HostLimits,
+            thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
+    """One row, up to four, more."""
+    form, extents = PoolFormat.of(workload), extents_of(workload)
+    assert form is not None
+    bits = row_bits(workload) if form.element == "i8" else None
+    columns = extents.columns.constant or thresholds.columns
+    share = -(-columns // max(1, limits.threads or limits.cores))  # of a core, where rows are few
+    width = min(max(_STEP, -(-share // _STEP) * _STEP), max(_STEP, thresholds.columns))
+
+    def config(rows: int, narrow: int = 0) -> HostPoolsConfig:
+        if narrow:
+            groups = thresholds.table // (rows * form.padded * form.books * 2)
+            made = HostPoolsConfig(rows, max(2, min(16, 1 << max(0, groups.bit_length() - 1))), width, rows, narrow)
+            return made
+        room = thresholds.table // (rows * form.padded * form.books * 4)
+        groups = max(1, 1 << max(0, room.bit_length() - 1))
+        return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 8), width, rows, whole)
+
+    whole = 8 if bits is not None and why_invalid(HostPoolsConfig(bits=8), workload, limits) is None else 0
+    configs = [config(1), config(4), config(8)]
+    many: Node = Leaf(2)
+    if whole and bits is not None:
+        narrow = [c for n in range(1, NARROW_BITS + 1) if (c := config(NARROW_ROWS, n)).groups and _pays(n, columns, form)
+                  and why_invalid(c, workload, limits) is None]
+        first = len(configs)
+        configs += narrow
+        if bits.constant is not None:
+            found = [n for n, c in enumerate(narrow) if c.bits >= bits.constant]
+            many = Leaf(first + found[0]) if found else many
+        elif narrow:
+            many = switch(str(bits), [(c.bits, Leaf(first + n)) for n, c in enumerate(narrow)], Leaf(2))
+    rows = extents.rows
+    tree: Node = Leaf(0) if rows.constant is not None and rows.constant <= 1 else \
+        Leaf(1) if rows.constant is not None and rows.constant <= thresholds.few_rows else many
+    if rows.constant is None:
+        more = many if isinstance(many, Leaf) else switch(str(rows), [(NARROW_ROWS // 2, Leaf(2))], many)
+        tree = switch(str(rows), [(1, Leaf(0)), (thresholds.few_rows, Leaf(1))], more)
+    return _used(configs, tree)
+
+
+def _pays(bits: int, columns: int, form: PoolFormat) -> bool:
+    """Are tables of 16 bits, of 16 rows, faster to make and to add up than two of 8 rows in 32 bits? Counted: 13 instructions an
+    entry against 34; for each column an addition, and two shuffles, two multiplications and two additions for two sums of what
+    fits 16 bits, against two additions."""
+    made = 13 * form.entries / columns, 34 * form.entries / columns
+    return made[0] + 1 + 3 / sums_in_16_bits(bits) < made[1] + 2
+
+
+def _used(configs: list[HostPoolsConfig], tree: Node) -> tuple[tuple[TileConfig, ...], Node]:
+    """The configurations that the tree has leaves for, numbered anew."""
+    numbers = sorted({leaf.kernel for leaf in leaves(tree)})
+    return tuple(configs[n] for n in numbers), renumbered(tree, {n: i for i, n in enumerate(numbers)})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import nn
 import tilewright as tw
 
 BITS = (8, 6, 5, 4, 3, 2, 1)
-VECTOR, BATCH = 8, 32
+VECTOR, BATCH = 8, 64
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,26 @@ def right(network: Network, data: Digits, bits: int) -> float:
     return 100 * share
 
 
+@dataclass(frozen=True)
+class Row:
+    """Of the table."""
+
+    seed: int
+    pool: int
+    scope: str
+    model: str
+
+
+def report(row: Row, network: Network, data: Digits, path: Path | None) -> None:
+    """Prints a row, and appends it to a file."""
+    shares = {b: right(network, data, b) for b in (*BITS, 0)}
+    print(f"{row.seed:>4} {row.pool:>5} {row.scope:8} {row.model:8}" + "".join(f"{shares[b]:7.2f}" for b in BITS) +
+          f"  f32 {shares[0]:.2f}", flush=True)
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(row) | {"right": {str(b): round(v, 3) for b, v in shares.items()}}) + "\n")
+
+
 def compiled(network: Network, data: Digits, entries: int) -> dict[str, float]:
     """Percent of right answers of one compiled model, by bits; it holds the weights as indices."""
     plain = Network()
@@ -150,9 +170,9 @@ def main() -> None:
     parser.add_argument("--pools", default="64")
     parser.add_argument("--seeds", default="0", help="comma separated")
     parser.add_argument("--scopes", default="network", help="network, layer")
-    parser.add_argument("--epochs", type=int, default=12, help="without a pool; half as many with one")
+    parser.add_argument("--epochs", type=int, default=8, help="without a pool, and as many with one")
     parser.add_argument("--json", type=Path, help="append the records to this file")
-    parser.add_argument("--compile", action="store_true", help="compile the first pool of the first seed")
+    parser.add_argument("--compile", action="store_true", help="compile what was trained with a pool")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'seed':>4} {'pool':>5} {'scope':8} {'':8}" + "".join(f"{f'A={b}':>7}" for b in BITS))
@@ -161,29 +181,17 @@ def main() -> None:
         training, testing = Digits.split(seed)
         base = Network()
         train(base, training, given.epochs, 4e-3, seed)
-        rows = [("", 0, "plain", base)]
+        report(Row(seed, 0, "", "plain"), base, testing, given.json)
         for scope in given.scopes.split(","):
             for entries in (int(p) for p in given.pools.split(",")):
                 network = Network()
                 network.load_state_dict(base.state_dict())
                 network.make_pools(entries, scope, seed)
-                rows.append((scope, entries, "as it is", network))
-                trained = Network()
-                trained.load_state_dict(base.state_dict())
-                for mine, theirs in zip(trained.layers, network.layers, strict=True):
-                    mine.pool = theirs.pool
-                train(trained, training, given.epochs // 2, 2e-3, seed, BITS[:-1])
-                rows.append((scope, entries, "trained", trained))
-        for scope, entries, name, network in rows:
-            shares = {b: right(network, testing, b) for b in (*BITS, 0)}
-            print(f"{seed:>4} {entries:>5} {scope:8} {name:8}" + "".join(f"{shares[b]:7.2f}" for b in BITS) +
-                  f"  f32 {shares[0]:.2f}", flush=True)
-            if given.json is not None:
-                with given.json.open("a") as file:
-                    file.write(json.dumps({"seed": seed, "pool": entries, "scope": scope, "model": name,
-                                           "right": {str(b): round(v, 3) for b, v in shares.items()}}) + "\n")
-        if given.compile and seed == int(given.seeds.split(",")[0]):
-            print({b: round(v, 2) for b, v in compiled(rows[2][3], testing, rows[2][1]).items()})
+                report(Row(seed, entries, scope, "as it is"), network, testing, given.json)
+                train(network, training, given.epochs, 2e-3, seed, BITS[:-1])
+                report(Row(seed, entries, scope, "trained"), network, testing, given.json)
+                if given.compile:
+                    print({b: round(v, 2) for b, v in compiled(network, testing, entries).items()})
 
 
 if __name__ == "__main__":

@@ -233,3 +233,47 @@ def test_a_1x1_window_with_steps_reads_a_copy_of_its_pixels(waste: int, copies: 
     """25 pixels of 90, in two vectors of 16 with 7 lanes off."""
     text = function("%wy: tensor<5x3x1x1xf32>", convolution("y", "x", (5, 3, 1, 1), (9, 10), 2), "y", "tensor<?x5x5x5xf32>")
     assert check(text, [(5, 3, 1, 1)], ChannelsLast(waste=waste)).count(COPY) == copies
+
+
+def permuted(name: str, value: str, before: str, after: str, axes: str) -> str:
+    """%name = %value with the axes `axes` of its loops a, b, c, d, as a generic."""
+    return f"""%{name}_e = tensor.empty(%b) : {after}
+      %{name} = linalg.generic {{indexing_maps = [affine_map<(a, b, c, d) -> (a, b, c, d)>, affine_map<(a, b, c, d) -> {axes}>],
+        iterator_types = ["parallel", "parallel", "parallel", "parallel"]}} ins(%{value} : {before}) outs(%{name}_e : {after}) {{
+      ^bb0(%in: f32, %out: f32): linalg.yield %in : f32 }} -> {after}"""
+
+
+def test_transposes_of_the_model_to_and_from_channels_last_move_nothing() -> None:
+    """%x is 3 rows of 9 pixels with 10 channels."""
+    first, last = "tensor<?x5x3x9xf32>", "tensor<?x3x9x5xf32>"
+    body = permuted("t", "x", "tensor<?x3x9x10xf32>", "tensor<?x10x3x9xf32>", "(a, d, b, c)") + padded("p", "t", 10, (3, 9)) \
+        + convolution("y", "p", (5, 10, 3, 3), (5, 11)) + permuted("r", "y", first, last, "(a, c, d, b)")
+    after = check(function("%wy: tensor<5x10x3x3xf32>", body, "r", last), [(5, 10, 3, 3)])
+    assert COPY not in after
+
+
+@pytest.mark.parametrize("filters,stride,pads,copies", [(16, 1, True, 2), (16, 1, False, 2), (16, 2, True, 0), (15, 1, True, 0)])
+def test_groups_whose_filters_fill_vectors_go_last(filters: int, stride: int, pads: bool, copies: int) -> None:
+    """Three groups of one channel."""
+    (h, w), edge = (11, 12) if pads else (9, 10), "cut"
+    cut, rest = "tensor<?x3x1x9x10xf32>", f"tensor<?x3x1x{h}x{w}xf32>"
+    oh, ow = (h - 3) // stride + 1, (w - 3) // stride + 1
+    made, kind = f"tensor<?x3x{filters}x{oh}x{ow}xf32>", f"tensor<?x{3 * filters}x{oh}x{ow}xf32>"
+    body = f"""%cut = tensor.expand_shape %x [[0], [1, 2], [3], [4]] output_shape [%b, 3, 1, 9, 10]
+        : tensor<?x3x9x10xf32> into {cut}"""
+    if pads:
+        edge = "p"
+        body += f"""
+      %p = tensor.pad %cut low[0, 0, 0, 1, 1] high[0, 0, 0, 1, 1] {{
+      ^bb0(%i: index, %j: index, %k: index, %l: index, %m: index): tensor.yield %zero : f32 }} : {cut} to {rest}"""
+    body += f"""
+      %e = tensor.empty(%b) : {made}
+      %z = linalg.fill ins(%zero : f32) outs(%e : {made}) -> {made}
+      %y = linalg.generic {{indexing_maps = [
+        affine_map<(n, g, f, y, x, c, i, j) -> (n, g, c, y * {stride} + i, x * {stride} + j)>,
+        affine_map<(n, g, f, y, x, c, i, j) -> (g, f, c, i, j)>, affine_map<(n, g, f, y, x, c, i, j) -> (n, g, f, y, x)>],
+        iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
+        ins(%{edge}, %w : {rest}, tensor<3x{filters}x1x3x3xf32>) outs(%z : {made}) {MULTIPLY_ADD} -> {made}
+      %r = tensor.collapse_shape %y [[0], [1, 2], [3], [4]] : {made} into {kind}"""
+    after = check(function(f"%w: tensor<3x{filters}x1x3x3xf32>", body, "r", kind), [(3, filters, 1, 3, 3)])
+    assert after.count(COPY) == copies

@@ -22,7 +22,8 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
     Args:
         bound: argument number of @main -> value; a result is rounded once to its element type.
 
-    A call whose result @main, a branch or a loop's body returns stays: it fills memory of the caller.
+    A call whose result @main, a branch or a loop's body returns stays: it fills memory of the caller. Reshapes of constants are
+    constants of their own, over the same memory, so that they may be laid out in panels.
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
     main = named[MAIN]
@@ -43,7 +44,7 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
             values[op.results[0]] = _view(op, values[tensors[0]])
         elif op.name == "func.call" and (results := _run(op, named, values, shapes)) is not None:
             values.update(zip(op.results, results, strict=True))
-        if op.name == "func.call" or tensors[0] in folded:
+        if op.name in ("func.call", "tensor.expand_shape", "tensor.collapse_shape") or tensors[0] in folded:
             folded.update((r, op) for r in op.results if r in values)
     attributes = [ir.DictAttr.get(a) for a in argument_attributes(main)]
     for value, op in folded.items():

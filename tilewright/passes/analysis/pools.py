@@ -233,7 +233,9 @@ def _layout(m: ir.AffineMap, found: Pools, loops: list[int]) -> tuple[int | None
         if n is None or not _divides(first, n, tile):
             return None
         results = results[1:-1]
-    wanted = [d for d in loops if d not in (found.channel, n)]
+    shape, written = ir.RankedTensorType(found.op.results[0].type).shape, [position(e) for e in maps_of(found.op)[-1].results]
+    single = [d for d in loops if shape[written.index(d)] == 1 and not any(position(e) == d for e in results)]
+    wanted = [d for d in loops if d not in (found.channel, n, *single)]
     results = [e for e in results if not isinstance(e, ir.AffineConstantExpr)]
     others = [position(e) for e in results if not _divides(e, found.channel, found.vector)]
     if len(others) != len(results) - 1 or sorted(d for d in others if d is not None) != wanted:

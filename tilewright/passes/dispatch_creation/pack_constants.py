@@ -234,7 +234,7 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         loops = [position(e) for e in m.results]
         if None in loops or column not in loops or len(results) == 0:
             continue
-        others, own = sorted(d for d in used_loops(m) if d != column), (*view.k, *(view.m, view.n)[which])
+        others, own = sorted(d for d in used_loops(m) if d != column), (*view.batch, *view.k, *(view.m, view.n)[which])
         if any(d not in own for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
         axis = loops.index(column)

@@ -1,13 +1,14 @@
 """channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
 
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
-own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
-windows of images follow in the same layout, and the copies that meet cancel. Filters of each channel by itself go first where
-rows are so narrow that pixels would leave most of a vector empty. A 1x1 convolution of enough pixels is a product with pixels
-along the vectors instead, and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose
-phases read one place each, whose result is copied (phased_convolution.py). Images of few channels, such as colours, are read as
-they are by a convolution whose result no other reads. Convolutions over one axis have filters along the vectors where their rows
-are short.
+own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations
+and windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
+channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one.
+Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty. A 1x1
+convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing but, where it steps over
+pixels, those that it reads; so is a transposed one whose phases read one place each, whose result is copied
+(phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result no other
+reads. Convolutions over one axis have filters along the vectors where their rows are short.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tilewright.passes.linalg.structured import (
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
 from tilewright.passes.transforms.find_codes import CODES
+from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
 from tilewright.runtime.shape import Expr
 
@@ -50,6 +52,8 @@ _POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 _LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
 _FIRST = (0, 3, 1, 2)
+_SAME = (0, 1, 2, 3)
+_GROUPS = (0, 1, 3, 4)  # the axis of [n, group, channel, row, column] at each axis of the image; of groups, at its channels
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,14 @@ class _Rewriter:
                     self._window(op)
             elif (phased := PhasedConvolution.of(op)) is not None:
                 self._phases(phased)
+            elif (grouped := GroupedConvolution.of(op, self.views.shapes)) is not None:
+                self._groups(grouped)
             elif op.name in _MOVES and len(op.results) == 1:
                 self._move(op)
-            elif self._follows(op):
+            elif _is_elementwise(op) and not uses_index(op):
                 self._elementwise(op)
+            elif op.name == "linalg.generic":
+                self._read_last(op)
 
     def _stays_first(self, op: ir.Operation) -> bool:
         """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
@@ -235,6 +243,21 @@ class _Rewriter:
         made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
         self._back(op, made.results[0])
 
+    def _groups(self, grouped: GroupedConvolution) -> None:
+        """Where the filters of a group fill vectors, and the image is channels-last or 3x3 windows with steps of one save
+        multiplications (host_winograd): others read images in place, while copies of a batch leave the caches.
+
+        Loops n, row, column, group, filter, then the window's, the channel.
+        """
+        if grouped.filters < self.options.lanes or (self._known(grouped.image) is None and not grouped.is_dense_square()):
+            return
+        image = grouped.image if grouped.pad is None else _padded(grouped.pad, grouped.image, _GROUPS)
+        made = grouped.channels_last(self.views, self._image(image))
+        first = transposed(self.views, made, _FIRST)
+        for user in grouped.collapses:
+            self._replace(user, first)
+        self.last[first] = made
+
     def _move(self, op: ir.Operation) -> None:
         """A concatenation, a window or a reshape of values that have a channels-last form, where it keeps batch and channels."""
         tensors = [v for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
@@ -264,24 +287,47 @@ class _Rewriter:
         type_ = ir.RankedTensorType.get(static[1], value.type.element_type)
         return tensor.ExtractSliceOp(type_, value, *dynamic, *static).result
 
-    def _follows(self, op: ir.Operation) -> bool:
-        """Elementwise on images, at least one of them channels-last, on the way to another convolution."""
-        if op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op) or uses_index(op):
-            return False
-        maps = maps_of(op)
-        if maps[-1] != ir.AffineMap.get_identity(4) or not all(m.is_projected_permutation for m in maps):
-            return False
-        images = [v for v, m in zip(inputs(op), maps, strict=False) if m == maps[-1]]
-        return any(self._known(v) is not None for v in images) and _wanted(op.results[0])
-
     def _elementwise(self, op: ir.Operation) -> None:
+        """Of images, at least one of them channels-last, on the way to another convolution or written channels last."""
         maps = maps_of(op)
-        loops = _map(4, *_FIRST)  # loop of the channels-last op at each loop of the old one
-        ins, accesses = [], []
-        for value, m in zip(inputs(op), maps, strict=False):
-            same = m == maps[-1]
-            ins.append(self._image(value) if same else value)
-            accesses.append(ir.AffineMap.get_identity(4) if same else compose(m, loops))
+        axes = [_axes(m, maps[-1]) for m in maps[:-1]]
+        known = [a for v, a in zip(inputs(op), axes, strict=False) if a in (_SAME, _LAST) and self._known(v) is not None]
+        if _LAST in known:
+            self._write_last(op, axes)
+        elif (_FIRST in axes or known) and _wanted(op.results[0]):
+            self._write_first(op, axes)
+
+    def _write_last(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> None:
+        """What `op` makes channels last of images; its loops in that order."""
+        maps = maps_of(op)
+        written = [position(e) for e in maps[-1].results]
+        loops = _map(4, *(written.index(d) for d in range(4)))  # loop of the new op at each loop of the old one
+        known = [self._known(v) if a == _LAST else None for v, a in zip(inputs(op), axes, strict=False)]
+        ins = [v if image is None else image for v, image in zip(inputs(op), known, strict=False)]
+        accesses = [compose(m if image is None else maps[-1], loops) for m, image in zip(maps, known, strict=False)]
+        made = rebuild(op, ins, inits(op), [*accesses, compose(maps[-1], loops)], ["parallel"] * 4)
+        self._replace(op, made.results[0])
+
+    def _read_last(self, op: ir.Operation) -> None:
+        """Sums over channels, and the like, of images: `op` reads those channels last that its loops walk so."""
+        maps = maps_of(op)
+        for i, (value, m) in enumerate(zip(inputs(op), maps, strict=False)):
+            if len(m.results) == 4 == m.n_dims and _reordered(m, _LAST) == ir.AffineMap.get_identity(4) and \
+                    (known := self._known(value)) is not None:
+                op.operands[i], maps[i] = known, ir.AffineMap.get_identity(4)
+        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+
+    def _write_first(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> None:
+        """The channels-last form of what `op` makes channels first."""
+        if list(axes) == [_FIRST] and _moves_only(op):
+            self.last[op.results[0]] = op.operands[0]
+            return
+        written = [position(e) for e in maps_of(op)[-1].results]
+        order = [written[a] for a in _LAST]
+        loops = _map(4, *(order.index(d) for d in range(4)))  # loop of the channels-last op at each loop of the old one
+        ins = [self._image(v) if a == _SAME else v for v, a in zip(inputs(op), axes, strict=False)]
+        accesses = [ir.AffineMap.get_identity(4) if a == _SAME else compose(m, loops)
+                    for m, a in zip(maps_of(op), axes, strict=False)]
         start = inits(op)[0]
         empty = self.views.empty([self.views.shapes.dims(start)[a] for a in _LAST], ir.RankedTensorType(start.type).element_type)
         if len(list(op.regions[0].blocks[0].arguments[len(ins)].uses)):
@@ -310,7 +356,7 @@ class _Rewriter:
         source = self._known(op.operands[0])
         if source is None:
             return None
-        self.last[value] = _padded(op, source)
+        self.last[value] = _padded(op, source, _last_order(len(source.type.shape)))
         return self.last[value]
 
     def _back(self, op: ir.Operation, made: ir.Value) -> None:
@@ -325,15 +371,39 @@ class _Rewriter:
 
 
 def _wanted(value: ir.Value) -> bool:
-    """Does the value reach a convolution through pads and elementwise operations on images?"""
+    """Does the value reach a convolution, or a place that wants it channels last, through pads and elementwise operations?"""
     for user in users(value):
         if (_is_convolution(user) or _is_window(user) or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
-        passes = constant_pad(user) or user.name == "tensor.cast" or (
-            user.name == "linalg.generic" and len(user.results) == 1 and "reduction" not in iterator_kinds(user))
+        if user.name == "tensor.expand_shape" and reads_groups(user):
+            return True
+        if _is_elementwise(user) and _LAST in [_axes(m, maps_of(user)[-1]) for v, m in zip(
+                inputs(user), maps_of(user), strict=False) if v == value]:
+            return True
+        passes = constant_pad(user) or user.name == "tensor.cast" or _is_elementwise(user)
         if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
             return True
     return False
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    """Of one result, a permutation of four loops."""
+    if op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op):
+        return False
+    maps = maps_of(op)
+    return maps[-1].n_dims == 4 == len(maps[-1].results) and all(m.is_projected_permutation for m in maps)
+
+
+def _axes(read: ir.AffineMap, written: ir.AffineMap) -> tuple[int, ...] | None:
+    """The axis of a value read at each axis of one written; None of values of other ranks."""
+    at = [position(e) for e in read.results]
+    return tuple(at.index(position(e)) for e in written.results) if len(at) == 4 else None
+
+
+def _moves_only(op: ir.Operation) -> bool:
+    """Does an elementwise operation write what it reads?"""
+    first = operations(op.regions[0].blocks[0])[0]
+    return first.name == "linalg.yield" and bool(first.operands[0] == op.regions[0].blocks[0].arguments[0])
 
 
 def _is_window(op: ir.Operation) -> bool:
@@ -392,19 +462,18 @@ def _steps(op: ir.Operation) -> tuple[list[int], list[int]]:
     return strides, dilations
 
 
-def _padded(op: ir.Operation, source: ir.Value) -> ir.Value:
-    """The constant pad `op` of the channels-last image `source`."""
+def _padded(op: ir.Operation, source: ir.Value, order: Sequence[int]) -> ir.Value:
+    """The constant pad `op` of `source`, which has axis order[i] of what `op` pads at axis i, or all groups' channels."""
     low, high = (mixed(op, name, 1 + i) for i, name in enumerate(("static_low", "static_high")))
-    old = list(ir.RankedTensorType(op.results[0].type).shape)
-    order = _last_order(len(old))
-    element = ir.RankedTensorType(source.type).element_type
+    old, new = list(ir.RankedTensorType(op.results[0].type).shape), list(ir.RankedTensorType(source.type).shape)
+    shape = [n if low[a] == high[a] == 0 else old[a] for n, a in zip(new, order, strict=True)]
     numbers = {name: ir.DenseI64ArrayAttr.get([found[a] for a in order])
                for name, found in (("static_low", low), ("static_high", high))}
     made = ir.Operation.create(
-        "tensor.pad", [ir.RankedTensorType.get([old[a] for a in order], element)], [source],
+        "tensor.pad", [ir.RankedTensorType.get(shape, ir.RankedTensorType(source.type).element_type)], [source],
         {**numbers, "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])}, regions=1,
     )  # fmt: skip
-    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(old))
+    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(shape))
     inner = op.regions[0].blocks[0]
     value = operations(inner)[-1].operands[0]
     with ir.InsertionPoint(block):

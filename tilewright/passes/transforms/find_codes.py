@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.pools import Pools
 from tilewright.passes.analysis.whole_rows import WholeRows
 from tilewright.passes.base import Pass
+from tilewright.passes.linalg.reshape import RESHAPES
 from tilewright.passes.linalg.structured import body, compose, inputs, iterator_kinds, main_of, rebuild, users
 from tilewright.passes.linalg.symbolic import reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor
@@ -41,11 +43,9 @@ class FindCodes(Pass):
                 op = _in_reading_order(op)
                 pools = Pools.of(op)
                 given = [] if pools is None else [*inputs(op), *(book.pool for book in pools.books)]
-                if pools is not None and _multiplied(op) and all(v in constants for v in given):
+                if pools is not None and _multiplied(op) and all(_viewed(v) in constants for v in given):
                     op.attributes[CODES] = ir.StringAttr.get(pools.text)
-                    for rows in (o for r in users(op.results[0]) for v in list(r.operands)[:2] if (o := owner(v)) is not None):
-                        if WholeRows.of(rows) is not None and _multiplied(rows):
-                            rows.attributes[CODES] = ir.StringAttr.get("a")
+                    _mark_rows(op)
             weights = [c for c in found if all(v in constants for v in inputs(c.op))]
             for codes in weights:
                 codes.op.attributes[CODES] = ir.StringAttr.get(codes.text)
@@ -56,10 +56,33 @@ class FindCodes(Pass):
                     codes.op.attributes[CODES] = ir.StringAttr.get(codes.text)
 
 
+def _mark_rows(weight: ir.Operation) -> None:
+    """Marks the whole numbers of few bits that the readers of a weight multiply it by."""
+    for reader in users(weight.results[0]):
+        for number in (0, 1):
+            made = owner(reader.operands[number])
+            if made is not None and made.name in RESHAPES and made.results[0].type.has_static_shape:
+                inner = owner(made.operands[0])
+                if inner is not None and WholeRows.of(inner) is not None:
+                    made = _in_reading_order(inner)
+            if made is not None and WholeRows.of(made) is not None and _multiplied(made):
+                made.attributes[CODES] = ir.StringAttr.get("a")
+
+
+def _viewed(value: ir.Value) -> ir.Value:
+    """What a value is a reshape of."""
+    while (made := owner(value)) is not None and made.name in RESHAPES:
+        value = made.operands[0]
+    return value
+
+
 def _in_reading_order(op: ir.Operation) -> ir.Operation:
-    """A decoding whose axes are those that are read: what only permutes them, or leaves out some of one element, goes into its
-    result's map."""
+    """A decoding whose axes are those that are read: what only permutes them, or leaves out or adds some of one element, goes
+    into its result's map."""
     while len(readers := users(op.results[0])) == 1:
+        if (added := _added_axes(readers[0])) is not None:
+            op = _with_axes(op, readers[0], added)
+            continue
         order = _permutation(readers[0]) or _long_axes(readers[0])
         if order is None:
             break
@@ -82,6 +105,37 @@ def _in_reading_order(op: ir.Operation) -> ir.Operation:
         op.erase()
         op = made
     return op
+
+
+def _added_axes(op: ir.Operation) -> list[int | None] | None:
+    """The axis of its operand at each axis of the result, None at one of one element that is new, of a reshape that only adds
+    such; None of any other operation."""
+    if op.name != "tensor.expand_shape":
+        return None
+    shape, found = ir.RankedTensorType(op.results[0].type).shape, list[int | None]()
+    for axis, group in enumerate(reassociation(op)):
+        kept = ([a for a in group if shape[a] != 1] or group[-1:])
+        if len(kept) > 1:
+            return None
+        found += [axis if a == kept[0] else None for a in group]
+    return found
+
+
+def _with_axes(op: ir.Operation, reader: ir.Operation, axes: Sequence[int | None]) -> ir.Operation:
+    """A decoding with loops of one step for the new axes of what reads it, which goes."""
+    maps, count = maps_of(op), maps_of(op)[-1].n_dims
+    total = count + axes.count(None)
+    new = iter(range(count, total))
+    written = [ir.AffineExpr.get_dim(next(new)) if a is None else maps[-1].results[a] for a in axes]
+    maps = [*(ir.AffineMap.get(total, 0, list(m.results)) for m in maps[:-1]), ir.AffineMap.get(total, 0, written)]
+    with ir.InsertionPoint(op), op.location:
+        t = ir.RankedTensorType(reader.results[0].type)
+        into = tensor.EmptyOp(list(t.shape), t.element_type).result
+    made = rebuild(op, inputs(op), [into], maps, ["parallel"] * total)
+    replace_all_uses(reader.results[0], made.results[0])
+    reader.erase()
+    op.erase()
+    return made
 
 
 def _long_axes(op: ir.Operation) -> list[int] | None:

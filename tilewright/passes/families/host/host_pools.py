@@ -11,6 +11,8 @@ where the bits are known when the kernel is chosen.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.passes.analysis.pools import Pools, loop_of, pooled_columns
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
@@ -19,6 +21,7 @@ from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host import host_matmul
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_pools_products import PoolsEmitter, row_bits
+from tilewright.passes.families.host.host_pools_window import PoolWindow, WindowEmitter
 from tilewright.passes.mlir import ir, owner
 from tilewright.passes.spaces.host.host_pools import VECTOR, HostPoolsConfig
 
@@ -28,15 +31,20 @@ def emit(kernel: HostKernel, config: HostPoolsConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, pools = _planned(kernel, config)
-        return PoolsEmitter(kernel, config, plan, pools, workspace).units(begin, end)
+        emitter = WindowEmitter if config.window else PoolsEmitter
+        return emitter(kernel, config, plan, pools, workspace).units(begin, end)
 
     return kernel.build(body)
 
 
 def tile(frame: KernelFrame, config: HostPoolsConfig, tiler: Tiler) -> None:
-    """The units of `host_matmul`."""
-    _planned(frame, config)
-    host_matmul.tile(frame, config.product, tiler)
+    """The units of `host_matmul`; of windows whole rows of pixels."""
+    plan, _ = _planned(frame, config)
+    product = config.product
+    if config.window:
+        pixels = PoolWindow.of(plan).pixels
+        product = replace(product, mr=pixels, mc=pixels * config.mc)
+    host_matmul.tile(frame, product, tiler)
 
 
 def _planned(frame: KernelFrame, config: HostPoolsConfig) -> tuple[Plan, Pools]:
@@ -50,6 +58,8 @@ def _planned(frame: KernelFrame, config: HostPoolsConfig) -> tuple[Plan, Pools]:
         raise ValueError(f"{where}: wanted columns of the result along the outputs of the weight")
     if pools.vector != VECTOR:
         raise ValueError(f"{where}: vectors of {pools.vector} values; wanted {VECTOR}")
+    if config.window:
+        PoolWindow.of(plan)
     if config.bits and (row_bits(plan) is None or pools.element != "i8"):
         raise ValueError(f"{where}: wanted rows of whole numbers and a pool of bytes")
     return plan, pools

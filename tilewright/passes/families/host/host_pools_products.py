@@ -15,9 +15,11 @@ from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_pools_narrow import LOW_ROWS, NarrowTables
+from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables, joined, split
 from tilewright.passes.families.host.host_pools_tables import PoolTables, transposed
-from tilewright.passes.mlir import arith, ir, maps_of, owner
-from tilewright.passes.spaces.host.host_pools import VECTOR, HostPoolsConfig
+from tilewright.passes.mlir import arith, ir, llvm, maps_of, owner
+from tilewright.passes.spaces.host.host_pools import NARROW_BITS, VECTOR, HostPoolsConfig
+from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
 _UNROLLED = 16  # groups without a loop
@@ -70,8 +72,12 @@ class PoolsEmitter:
         return integer_type(32) if self.config.bits else ir.F32Type.get()
 
     @property
-    def _tables(self) -> PoolTables | NarrowTables:
+    def _tables(self) -> PoolTables | NarrowTables | ShuffleTables:
         ev, rows = self.kernel.evaluator, self.config.rows
+        if self.config.shuffle:
+            products = PoolTables(ev, self.plan, self.pools, 1, self._memory("pool", ir.F32Type.get()),
+                                  self._memory("tables", ir.F32Type.get()))
+            return ShuffleTables(products, self.config.bits, self._memory("tables", integer_type(8)))
         if self.config.is_narrow:
             return NarrowTables(ev, self.plan, self.pools, self.config.bits, self._memory("pool", self._sum),
                                 self._memory("tables", integer_type(16)))
@@ -83,6 +89,9 @@ class PoolsEmitter:
         which no compiled model has."""
         rows, books, entries = self.config.rows, len(self.pools.books), PoolTables.padded(self.pools)
         some = min(self.config.groups, max(1, self._groups))
+        if self.config.shuffle:
+            table = some * books * ShuffleTables.planes(self.config.bits) * ShuffleTables.entries(self.pools) // 4
+            return {"pool": books * entries * VECTOR, "tables": table, "sums": self.config.columns, "results": 0}
         return {"pool": books * entries * VECTOR, "tables": some * books * entries * rows + (INDICES - entries) * rows,
                 "sums": self.config.columns * rows, "results": self.config.columns * rows if rows > 1 else 0}
 
@@ -106,13 +115,17 @@ class PoolsEmitter:
 
         when(begin.lt(end), self._tables.fill)
         loop(begin, end, 1, unit, index=index)
+        return self._grid
+
+    @property
+    def _grid(self) -> Grid:
         return Grid(Expr.of(sum(self._areas().values()) * byte_width(self._sum)), self._guards)
 
     @property
     def _guards(self) -> tuple[Expr, ...]:
         """Rows have no more bits than tables of 16 bits hold."""
         bits = row_bits(self.plan)
-        if not self.config.is_narrow or bits is None:
+        if not 0 < self.config.bits <= NARROW_BITS or bits is None:
             return ()
         found = Expr.of(bits) if isinstance(bits, int) else self.kernel.shapes.expr(bits)
         assert found is not None
@@ -124,7 +137,7 @@ class PoolsEmitter:
         sums, lanes = self._memory("sums", self._sum), VECTOR
         loops: Loops = [None for _ in plan.view.extents]
         panels = (count - first).min(self.config.columns).ceildiv(self.pools.tile)
-        zero = constant(self._sum, 0, lanes)
+        zero = constant(self._sum, self._start, lanes)
         loop(0, panels * (self.pools.tile * rows), lanes, lambda i: sums.store(zero, [Index.ramp(i, lanes)]), index=index)
         points = [self._point(loops, (row + i).min(high - 1)) for i in range(rows)]
         total, some = self._groups, min(self.config.groups, max(1, self._groups))
@@ -140,6 +153,12 @@ class PoolsEmitter:
             piece(Index(whole), total - whole)
         self._results(loops, (row, high), first, count)
 
+    @property
+    def _start(self) -> int:
+        """What sums begin with: less the biases of all groups that will be added, modulo 2 ** 32."""
+        added = ShuffleTables.bias(self.config.bits) * self._groups * len(self.pools.books) if self.config.shuffle else 0
+        return (-added + (1 << 31)) % (1 << 32) - (1 << 31)
+
     def _point(self, loops: Loops, row: Index) -> Loops:
         sizes = [self.kernel.evaluator.emit(self.plan.view.extents[d]) for d in self.plan.rows]
         return row_points(loops, self.plan.rows, sizes, row, 1)[0]
@@ -150,7 +169,7 @@ class PoolsEmitter:
         numbers = delinearize(group, [Index(extent) for _, extent in axes])
         found = []
         for point in points:
-            here = list(point)
+            here = [Index(0) if x is None and d in self.plan.view.k else x for d, x in enumerate(point)]
             for (d, _), number in zip(axes, numbers, strict=True):
                 own = loop_of(self.plan.view, self.plan.wide, self.pools, d)
                 here[own] = Index.ramp(number * VECTOR, VECTOR) if d == self.pools.channel else number
@@ -159,7 +178,11 @@ class PoolsEmitter:
 
     def _panel(self, panel: Index, place: Index, group: Index, groups: int) -> None:
         """Adds what the indices of a panel name for `groups` groups from `group` on. place: of its columns among the sums."""
+        self._fetch(panel + 1, group, groups)
         rows, tile, index = self.config.rows, self.pools.tile, self.kernel.index
+        if self.config.shuffle:
+            self._shuffled_panel(panel, place, group, groups)
+            return
         if self.config.is_narrow:
             self._narrow_panel(panel, place, group, groups)
             return
@@ -187,6 +210,22 @@ class PoolsEmitter:
                 sums.store(value, a)
 
         loop(0, tile, chains, columns, index=index)
+
+    def _shuffled_panel(self, panel: Index, place: Index, group: Index, groups: int) -> None:
+        """The same by shuffles of bytes."""
+        tables, tile = self._tables, self.pools.tile
+        assert isinstance(tables, ShuffleTables)
+        sums = self._memory("sums", self._sum)
+        named = [self._indices(book.index, panel, group) for book in self.pools.books]
+        at = [[Index.ramp(place + VECTOR * n, VECTOR)] for n in range(tile // VECTOR)]
+
+        def one(i: Index, given: Sequence[ir.Value]) -> list[ir.Value]:
+            return tables.add(given, i, [m.load([Index.ramp(i * tile, tile)]) for m in named])
+
+        carried = split([sums.load(a) for a in at])
+        carried = loop(0, groups, 1, lambda i, *c: one(i, c), carried, self.kernel.index)
+        for a, value in zip(at, joined(carried), strict=True):
+            sums.store(value, a)
 
     def _narrow_panel(self, panel: Index, place: Index, group: Index, groups: int) -> None:
         """The same of tables of 16 bits."""
@@ -218,6 +257,21 @@ class PoolsEmitter:
     def _narrow_place(self, tables: NarrowTables, group: Index, book: int, named: Memory, at: Index) -> Callable[[], ir.Value]:
         return lambda: tables.load(group, book, Index(arith.extui(self.kernel.index, named.load([at]))))
 
+    def _fetch(self, panel: Index, group: Index, groups: int) -> None:
+        """The lines of the indices of a panel, which lies apart from the one before it, to the first-level cache."""
+        for book in self.pools.books:
+            named = self._indices(book.index, panel, group)
+            lines = -(-groups * self.pools.tile // LINE)
+
+            def line(n: Index, named: Memory = named) -> None:
+                llvm.intr_prefetch(named.address([n * LINE]), 0, 3, 1)
+
+            if lines <= _UNROLLED:
+                for n in range(lines):
+                    line(Index(n))
+            else:
+                loop(0, lines, 1, line, index=self.kernel.index)
+
     def _indices(self, operand: int, panel: Index, group: Index) -> Memory:
         """The bytes of a panel from a group on: [group][column]."""
         memory = self.kernel.evaluator.memories[self.pools.op.operands[operand]]
@@ -229,6 +283,7 @@ class PoolsEmitter:
     def _added(self, sum_: ir.Value, named: Sequence[ir.Value], group: Index) -> ir.Value:
         """A column's sums with what its indices name of each book."""
         tables, index = self._tables, self.kernel.index
+        assert isinstance(tables, PoolTables)
         add = arith.addi if self.config.bits else arith.addf
         total: ir.Value | None = None
         for number, byte in enumerate(named):
@@ -238,8 +293,9 @@ class PoolsEmitter:
         assert total is not None
         return add(sum_, total)
 
-    def _results(self, loops: Loops, span: tuple[Index, Index], first: Index, count: Index) -> None:
-        """What follows the sums of a block."""
+    def _results(self, loops: Loops, span: tuple[Index, Index], first: Index, count: Index, start: Index | int = 0,
+                 wide: int = 0) -> None:
+        """What follows the sums of a block, which begin at `start`, `wide` or as many as it has rows for each column."""
         (row, high), rows, index = span, self.config.rows, self.kernel.index
         ev, pools = self.kernel.evaluator, self.pools
         width, left = self.config.columns, (count - first).min(self.config.columns)
@@ -251,7 +307,7 @@ class PoolsEmitter:
 
             def turned(j: Index) -> None:
                 for half, numbers in halves:
-                    found = transposed([sums.load([Index.ramp((j + c) * rows + half * VECTOR, len(numbers))])
+                    found = transposed([sums.load([Index.ramp((j + c) * (wide or rows) + start + half * VECTOR, len(numbers))])
                                         for c in range(VECTOR)])
                     for i, value in zip(numbers, found, strict=True):
                         results.store(value, [Index.ramp(j + i * width, VECTOR)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools
@@ -22,7 +22,8 @@ _BESIDE = 4  # entries whose products hide the latency of each other
 class PoolTables:
     """rows: that lie side by side. pool: the vectors in f32, [book][entry][place] where rows are several, [book][place][entry] of
     one; entries are padded to whole vectors. tables: what is made, in f32, or in i32 where products are whole numbers, which f32
-    holds as they are: eight of 8 by 8 bits."""
+    holds as they are: eight of 8 by 8 bits. wide: elements of an entry of the tables, where it holds more rows than one block; 0
+    where it is one."""
 
     evaluator: Evaluator
     plan: Plan
@@ -30,6 +31,7 @@ class PoolTables:
     rows: int
     pool: Memory
     tables: Memory
+    wide: int = 0
 
     @staticmethod
     def padded(pools: Pools) -> int:
@@ -63,44 +65,51 @@ class PoolTables:
 
             loop(0, self.pools.entries, 1, entry, index=index)
 
-    def load(self, group: Index, book: int, entry: Index) -> ir.Value:
-        """The products of the rows with a vector of a book."""
+    def load(self, group: Index, book: int, entry: Index, row: Index | int = 0) -> ir.Value:
+        """The products of the rows, from number `row` of an entry on, with a vector of a book."""
         place = (group * len(self.pools.books) + book) * self._entries + entry
-        return self.tables.load([Index.ramp(place * self.rows, self.rows)])
+        return self.tables.load([Index.ramp(place * (self.wide or self.rows) + row, self.rows)])
 
-    def make(self, points: Sequence[Loops], group: Index) -> None:
-        """The table of a group of the piece. points: of the rows, with a run of the channels."""
-        view, which = self.plan.view, self.plan.narrow
-        values = [splat_to(ProductCode(view.product).factor(which, self.evaluator.element(
-            view.operand(which), coords_of(view, which, point))), VECTOR) for point in points]
+    def make(self, points: Sequence[Loops], group: Index, row: Index | int = 0) -> None:
+        """The table of a group of the piece, of rows from number `row` of the entries on. points: of the rows, with a run of the
+        channels."""
+        if self.rows == 1:
+            books, entries = len(self.pools.books), self._entries
+            self.of_row(points[0], lambda book, s, total: self._store(
+                total, [Index.ramp((group * books + book) * entries + s, VECTOR)]))
+            return
+        values = [self._values(point) for point in points]
         for book in range(len(self.pools.books)):
-            if self.rows == 1:
-                self._of_row(values[0], group, book)
-            else:
-                self._of_rows(transposed(values), group, book)
+            self._of_rows(transposed(values), group, book, row)
 
-    def _of_row(self, value: ir.Value, group: Index, book: int) -> None:
-        """One row, entries side by side."""
-        entries, index = self._entries, self.evaluator.index_type
-        base = book * entries * VECTOR
+    def _values(self, point: Loops) -> ir.Value:
+        """The eight values of a row at a group, as they are multiplied."""
+        view, which = self.plan.view, self.plan.narrow
+        value = self.evaluator.element(view.operand(which), coords_of(view, which, point))
+        return splat_to(ProductCode(view.product).factor(which, value), VECTOR)
+
+    def of_row(self, point: Loops, put: Callable[[int, Index, ir.Value], None]) -> None:
+        """The products of one row with the vectors, eight entries at a time: put(book, first entry, products)."""
+        entries, index, value = self._entries, self.evaluator.index_type, self._values(point)
         parts = [splat_to(vector.extract(value, [], [c]), VECTOR) for c in range(VECTOR)]
+        for book in range(len(self.pools.books)):
+            base = book * entries * VECTOR
 
-        def several(s: Index) -> None:
-            total: ir.Value | None = None
-            for c, part in enumerate(parts):
-                there = self.pool.load([Index.ramp(s + (base + c * entries), VECTOR)])
-                total = arith.mulf(part, there) if total is None else llvm.intr_fmuladd(part, there, total)
-            place = (group * len(self.pools.books) + book) * entries + s
-            self._store(total, [Index.ramp(place, VECTOR)])
+            def several(s: Index, book: int = book, base: int = base) -> None:
+                total = arith.mulf(parts[0], self.pool.load([Index.ramp(s + base, VECTOR)]))
+                for c, part in enumerate(parts[1:], 1):
+                    there = self.pool.load([Index.ramp(s + (base + c * entries), VECTOR)])
+                    total = llvm.intr_fmuladd(part, there, total)
+                put(book, s, total)
 
-        loop(0, entries, VECTOR, several, index=index)
+            loop(0, entries, VECTOR, several, index=index)
 
     def _store(self, total: ir.Value | None, at: Sequence[Index]) -> None:
         assert total is not None
         whole = isinstance(self.tables.element, ir.IntegerType)
         self.tables.store(arith.fptosi(vector_type(self.tables.element, lanes_of(total)), total) if whole else total, at)
 
-    def _of_rows(self, places: Sequence[ir.Value], group: Index, book: int) -> None:
+    def _of_rows(self, places: Sequence[ir.Value], group: Index, book: int, row: Index | int) -> None:
         """Several rows side by side, entry by entry. places: the rows' values at each place of a vector."""
         entries, index, rows = self._entries, self.evaluator.index_type, self.rows
         base = book * entries * VECTOR
@@ -114,7 +123,7 @@ class PoolTables:
                     totals[b] = arith.mulf(here, factor) if before is None else llvm.intr_fmuladd(here, factor, before)
             for b, total in enumerate(totals):
                 place = (group * len(self.pools.books) + book) * entries + s + b
-                self._store(total, [Index.ramp(place * rows, rows)])
+                self._store(total, [Index.ramp(place * (self.wide or rows) + row, rows)])
 
         loop(0, entries, _BESIDE, several, index=index)
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm
-from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack
+from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack, prepacked
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
@@ -21,17 +21,19 @@ ROWS = (1, 4, 8)  # that lie side by side
 NARROW_ROWS, NARROW_BITS = 16, 5  # in tables of 16 bits, and the most bits of what these hold the products of
 _BYTE = 128  # largest magnitude
 _FORMAT = re.compile(r"p(?P<entries>\d+)x(?P<vector>\d+)(?:b(?P<books>\d+))?(?P<element>[a-z]+\d+)")
+SHUFFLED_COLUMNS, SHUFFLED_ENTRIES = 32, 64  # that shuffles of bytes choose for, and from
 _ROW_BITS = re.compile(r"a(?P<bits>.+)")
-_MOST_TABLE = 1 << 18  # bytes of tables of a thread
+_MOST_TABLE, _MOST_WINDOW = 1 << 18, 1 << 20  # bytes of tables of a thread
 
 
 @dataclass(frozen=True)
 class HostPoolsConfig(TileConfig):
     """rows: of a block, which lie side by side in the tables of products: 1, 4 or 8. groups: vectors along the sum whose tables
-    are made before what the indices name is added up. columns: of a work unit, whose sums lie in the workspace meanwhile.
-    mc: rows of a work unit, 0 for all. bits: not 0 where rows are whole numbers and all sums are in integers: 8, or up to 5,
-    for rows of so many bits at most, whose tables of 16 rows are of 16 bits.
-    """
+    are made before what the indices name is added up. columns: of a work unit, whose sums lie in the workspace meanwhile. mc:
+    rows of a work unit, 0 for all. bits: not 0 where rows are whole numbers and all sums are in integers: 8, or up to 5, for
+    rows of so many bits at most, whose tables of 16 rows are of 16 bits. window: rows are pixels, and tables of those that are
+    read serve all places of a window; groups are then of channels, and mc counts rows of pixels. shuffle: of one row, for up to
+    64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. """
 
     family: ClassVar[str] = "host_pools"
     rows: int = 1
@@ -39,10 +41,13 @@ class HostPoolsConfig(TileConfig):
     columns: int = 1024
     mc: int = 0
     bits: int = 0
+    window: bool = False
+    shuffle: bool = False
 
     @property
     def is_narrow(self) -> bool:
-        return 0 < self.bits <= NARROW_BITS
+        """Are tables of 16 bits, and of 16 rows?"""
+        return 0 < self.bits <= NARROW_BITS and not self.shuffle
 
     @property
     def product(self) -> HostMatmulConfig:
@@ -103,10 +108,20 @@ def _untaken(workload: Workload) -> str | None:
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
     """All legal configurations."""
     for rows, groups, columns, chunk in product(ROWS, (1, 2, 4, 8, 16, 32, 64, 128), (256, 512, 1024, 2048, 4096), (1, 4)):
-        for bits in (0, 8):
+        for bits in (0, 8, NARROW_BITS):
+            if rows == 1:
+                shuffled = HostPoolsConfig(1, groups, columns, chunk, bits, shuffle=True)
+                if why_invalid(shuffled, workload, limits) is None:
+                    yield shuffled
+            if bits == NARROW_BITS:
+                continue
             config = HostPoolsConfig(rows, groups, columns, chunk * rows, bits)
             if why_invalid(config, workload, limits) is None:
                 yield config
+    for rows, groups, columns, chunk, bits in product((4, 8), (1, 2, 4, 8), (32, 64, 128, 256, 512), (1, 2, 4, 8, 16), (0, 8)):
+        config = HostPoolsConfig(rows, groups, columns, chunk, bits, True)
+        if why_invalid(config, workload, limits) is None:
+            yield config
     for bits, groups, columns in product(range(1, NARROW_BITS + 1), (2, 4, 8, 16, 32), (256, 512, 1024, 2048)):
         config = HostPoolsConfig(NARROW_ROWS, groups, columns, NARROW_ROWS, bits)
         if why_invalid(config, workload, limits) is None:
@@ -123,13 +138,50 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
     if config.bits and (reason := _not_whole(config, form, workload, limits)) is not None:
         return reason
     known = (NARROW_ROWS,) if config.is_narrow else ROWS
-    if config.rows not in known or config.groups < 1 or config.mc < 0 or config.mc % config.rows:
+    if config.rows not in known or config.groups < 1 or config.mc < 0 or (config.mc % config.rows and not config.window):
         return f"blocks: blocks of {', '.join(map(str, known))} rows, in chunks of whole blocks, not {config.rows} in {config.mc}"
+    if config.shuffle and (config.rows != 1 or config.window or form.entries > SHUFFLED_ENTRIES or limits.byte_products < 2 or
+                           prepacked(workload) != SHUFFLED_COLUMNS):
+        return f"shuffle: bytes are shuffled of one row, {SHUFFLED_COLUMNS} columns, up to {SHUFFLED_ENTRIES} vectors, on AVX2"
+    if config.window and (reason := _no_window(config, form, workload)) is not None:
+        return reason
     if config.columns < 32 or config.columns % 32:
         return f"whole-panels: {config.columns} columns are no panels of indices, of up to 32 columns"
-    table = config.rows * config.groups * form.padded * form.books * (2 if config.is_narrow else 4)
+    table = 0 if config.window else config.rows * config.groups * form.padded * form.books * (2 if config.is_narrow else 4)
     if table > _MOST_TABLE:
         return f"table-in-cache: tables of {table} bytes"
+    return None
+
+
+def pixels_of(workload: Workload) -> tuple[int, int, int] | None:
+    """Pixels of a row of the result, and the extents of the window down and across, where a window passes over the last two loops
+    of rows, with steps of one along the last; else None."""
+    gemm = Gemm.of(workload)
+    if gemm is None or len(gemm.rows) < 2:
+        return None
+    found = [next((w for w in workload.windows if w.row == d and w.dilation == 1), None) for d in gemm.rows[-2:]]
+    if found[0] is None or found[1] is None or found[1].stride != 1:
+        return None
+    sizes = [workload.loops[d].extent.constant for d in (gemm.rows[-1], found[0].tap, found[1].tap)]
+    return None if None in sizes else (sizes[0] or 0, sizes[1] or 0, sizes[2] or 0)
+
+
+def window_words(config: HostPoolsConfig, form: PoolFormat, pixels: tuple[int, int, int]) -> tuple[int, int]:
+    """Words of 32 bits of tables and of sums of a unit."""
+    wide, down, across = pixels
+    row = -(-wide // config.rows) * config.rows
+    read = -(-(row + across - 1) // config.rows) * config.rows
+    return down * config.groups * form.padded * form.books * read, row * config.columns * config.mc
+
+
+def _no_window(config: HostPoolsConfig, form: PoolFormat, workload: Workload) -> str | None:
+    """Why tables of pixels are not shared by the places of a window, or None."""
+    pixels = pixels_of(workload)
+    if pixels is None or config.rows not in (4, 8) or config.is_narrow or config.mc < 1:
+        return "window: rows are no pixels in rows of known length under a window with steps of one, 4 or 8 side by side"
+    tables, sums = window_words(config, form, pixels)
+    if max(tables, sums) * 4 > _MOST_WINDOW:
+        return f"window-in-cache: tables of {tables * 4} and sums of {sums * 4} bytes"
     return None
 
 
@@ -138,7 +190,7 @@ def _not_whole(config: HostPoolsConfig, form: PoolFormat, workload: Workload, li
     bits, depth = row_bits(workload), workload.size("k").constant or 0
     if bits is None or form.element != "i8":
         return "whole-numbers: the rows are no whole numbers of few bits, or the pool is not of bytes"
-    if not config.is_narrow and config.bits != 8:
+    if config.bits != 8 and not 0 < config.bits <= NARROW_BITS:
         return f"widths: kernels for 1 to {NARROW_BITS} bits, and for 8, not for {config.bits}"
     if depth * form.books * 255 * _BYTE >= 1 << 31:
         return f"sums-in-32-bits: {depth} products of 8 by 8 bits"

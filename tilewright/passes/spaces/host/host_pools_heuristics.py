@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.host.host_pools import (
     NARROW_BITS,
@@ -10,9 +10,11 @@ from tilewright.passes.spaces.host.host_pools import (
     HostPoolsConfig,
     PoolFormat,
     extents_of,
+    pixels_of,
     row_bits,
     sums_in_16_bits,
     why_invalid,
+    window_words,
 )
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -30,6 +32,9 @@ class Thresholds:
 
     table: int = threshold(16384, unit="bytes of tables that are made at once", operator="pools64_768x768", results=_COUNTED)
     columns: int = threshold(1024, unit="columns of a work unit", operator="pools64_768x768", results=_COUNTED)
+    window: int = threshold(196608, unit="bytes of tables, or of sums, of pixels", operator="pools64_768x768", results=_COUNTED)
+    shuffled_rows: int = threshold(3, unit="rows that are done one by one by shuffles", operator="pools64_768x768",
+                                   results=_COUNTED)
     few_rows: int = threshold(4, unit="rows, up to which blocks are of four", operator="pools64_768x768", results=_COUNTED)
 
 
@@ -52,8 +57,12 @@ def default(workload: Workload, limits: HostLimits,
         groups = max(1, 1 << max(0, room.bit_length() - 1))
         return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 8), width, rows, whole)
 
+    windowed = _windowed(workload, limits, thresholds, 8 if bits is not None else 0)
+    if windowed is not None:
+        return (windowed,), Leaf(0)
     whole = 8 if bits is not None and why_invalid(HostPoolsConfig(bits=8), workload, limits) is None else 0
     configs = [config(1), config(4), config(8)]
+    few: list[tuple[int, Node]] = [(1, Leaf(0))]
     many: Node = Leaf(2)
     if whole and bits is not None:
         narrow = [c for n in range(1, NARROW_BITS + 1) if (c := config(NARROW_ROWS, n)).groups and _pays(n, columns, form)
@@ -65,13 +74,39 @@ def default(workload: Workload, limits: HostLimits,
             many = Leaf(first + found[0]) if found else many
         elif narrow:
             many = switch(str(bits), [(c.bits, Leaf(first + n)) for n, c in enumerate(narrow)], Leaf(2))
+    shuffled = [replace(config(1), groups=16, bits=n, shuffle=True) for n in ((NARROW_BITS, 8) if whole else (0,))]
+    if all(why_invalid(c, workload, limits) is None for c in shuffled):
+        first = len(configs)
+        configs += shuffled
+        one: Node = Leaf(first + len(shuffled) - 1)
+        if whole and bits is not None:
+            one = switch(str(bits), [(NARROW_BITS, Leaf(first))], one) if bits.constant is None else \
+                Leaf(first + (bits.constant > NARROW_BITS))
+        few = [(thresholds.shuffled_rows, one)]
     rows = extents.rows
-    tree: Node = Leaf(0) if rows.constant is not None and rows.constant <= 1 else \
-        Leaf(1) if rows.constant is not None and rows.constant <= thresholds.few_rows else many
-    if rows.constant is None:
-        more = many if isinstance(many, Leaf) else switch(str(rows), [(NARROW_ROWS // 2, Leaf(2))], many)
-        tree = switch(str(rows), [(1, Leaf(0)), (thresholds.few_rows, Leaf(1))], more)
-    return _used(configs, tree)
+    few.append((thresholds.few_rows, Leaf(1)))
+    if rows.constant is not None:
+        size = rows.constant
+        return _used(configs, next((node for most, node in few if size <= most), many))
+    more = many if isinstance(many, Leaf) else switch(str(rows), [(NARROW_ROWS // 2, Leaf(2))], many)
+    return _used(configs, switch(str(rows), few, more))
+
+
+def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bits: int) -> HostPoolsConfig | None:
+    """Tables that the places of a window share, where there are several: all filters that fit, few channels at a time, rows of
+    pixels as many as the sums of which stay in the second-level cache. None where there is no such window."""
+    form, pixels, columns = PoolFormat.of(workload), pixels_of(workload), extents_of(workload).columns.constant or 0
+    if form is None or pixels is None or pixels[1] * pixels[2] < 2:
+        return None
+    width = min(512, max(32, -(-columns // 32) * 32))
+    rows = 4 if pixels[0] <= 4 else 8
+    for groups, chunk in ((4, 8), (2, 8), (2, 4), (1, 4), (1, 2), (1, 1)):
+        config = HostPoolsConfig(rows, groups, width, chunk, bits, True)
+        fits = max(window_words(config, form, pixels)) * 4 <= thresholds.window
+        if fits and why_invalid(config, workload, limits) is None:
+            return config
+    last = HostPoolsConfig(rows, 1, width, 1, bits, True)
+    return last if why_invalid(last, workload, limits) is None else None
 
 
 def _pays(bits: int, columns: int, form: PoolFormat) -> bool:

@@ -3,8 +3,8 @@
     python -m tools.few_bits [--cases 500] [--seed 0] [--target host:x86-64-v3] [--until 250]
 
 Each model has a random format (1, 2, 4, 8 bits with groups, scales and zero points, rows of f32 or bytes; pools of 2 to 256
-vectors, one to three books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is called
-with several numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
+vectors, one to three books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is
+called with several numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
 magnitudes. Prints what was wrong and a line of counts; the exit code is 1 where anything was. A model follows from its seed.
 """
 

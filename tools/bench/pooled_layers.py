@@ -30,7 +30,7 @@ def ours(layer: Layer, threads: int, bits: int | None, pooled: bool) -> Callable
     inputs, outputs, size, step = layer
     rng, g = np.random.default_rng(0), ops.Graph()
     x = g.input("x", [1, size, size, inputs])
-    image, scale = ops.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)]), None
+    image, scale = ops.pad(x, [0, 1, 1, 0], [0, 1, 1, 0]), None
     if bits is not None:
         image, scale = ops.round_to_bits(image, bits, span=(0.0, 4.0))
     if pooled:

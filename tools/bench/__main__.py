@@ -22,7 +22,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compile": ("tools.bench.compile_time", "processor time of cold compiles of whole models, workers too, and peak memory"),
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),
-    "pooled-layers": ("tools.bench.pooled_layers", "convolutions with filters out of a pool against f32 and bytes"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),
     "optimizers": ("tools.bench.partition.optimizers", "AdamW and LAMB over the parameters of BERT-base, against torch"),
     "cuts": ("tools.bench.partition.cuts", "predicted times of partitions against measured ones, over random cuts"),

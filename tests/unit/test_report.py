@@ -12,7 +12,13 @@ import pytest
 from search_surfaces import dense
 from tuning_tables import CurveArm
 
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.cli.main import main
+from tilewright.compiler.compilation.compilation import full_target
+from tilewright.compiler.compilation.partitions import partitions_of
+from tilewright.compiler.report.partition_section import partition_section
 from tilewright.compiler.report.report_sources import (
     chosen_kernels,
     from_log,
@@ -109,6 +115,25 @@ def test_an_artifact_shows_kernels_and_regret() -> None:
     assert set(found.figures[0].data[0].y) == {0, 1} and len(found.tables[0].rows) == 2
     certificate = Certificate("key", "cpu", 0.01, 0.04, 0.02, 0.05, 0.9, 0.5, 40, 3, ({"d0": 7},), (0.04,))
     assert regret_of_certificates([certificate], {"key": "dense"}).tables[0].rows[0][:3] == ("dense", "1.0%", "4.0%")
+
+
+def test_a_model_shows_how_it_was_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An exponential that is one kernel with the function it reads, and running sums."""
+    g = ops.Graph()
+    x = g.input("x", ["T", 64])
+    y = ops.exp(ops.tanh(x))
+    g.output(y, name="y")
+    g.output(ops.cumsum(y, 0), name="s")
+    tw.compile(g, {"T": (1, 64)}).save(tmp_path / "m.tw")
+    assert main(["report", str(tmp_path / "m.tw"), "-o", str(tmp_path / "m.html")]) == 0
+    assert "partition" in capsys.readouterr().out
+    page = (tmp_path / "m.html").read_text()
+    assert "without fusion" in page and "T = 64" in page and re.search("<th>operations</th>", page)
+    section = partition_section(partitions_of(tw.load(tmp_path / "m.tw").program.source, limits(full_target("host"), None)))
+    ways = section.tables[-1].rows
+    assert [row[0].partition(":")[0] for row in ways] == ["alone", "greedy", "gain", "cost"]
+    assert int(ways[0][1]) > int(ways[-1][1])
+    assert dict(section.facts)["kernels"] == f"{ways[-1][1]} of {ways[0][1]} without fusion"
 
 
 def test_an_empty_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

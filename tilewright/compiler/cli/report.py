@@ -46,10 +46,15 @@ def report_command(
 
 
 def _of_model(file: Path, dims: DimArguments) -> list[ReportSection]:
+    from tilewright.compiler.builder.codegen import limits
+    from tilewright.compiler.compilation.compilation import full_target
+    from tilewright.compiler.compilation.partitions import partitions_of
+    from tilewright.compiler.report.partition_section import partition_section
     from tilewright.compiler.report.report_sources import from_artifact
 
     opened = Artifact(file)
     program = LazyBundle(opened, opened.manifest.groups[0]).program()
     if not program.ragged and (dims.values or dims.batches):
         raise OptionError(f"{file} has no ragged dim: --dim gives the lengths of a batch; leave it out")
-    return from_artifact(program, batch_of(program, dims))
+    of = limits(full_target(program.target), None)
+    return [*from_artifact(program, batch_of(program, dims)), partition_section(partitions_of(program.source, of))]

@@ -3,8 +3,8 @@
     python -m tools.few_bits [--cases 500] [--seed 0] [--target host:x86-64-v3] [--until 250]
 
 Each model has a random format (1, 2, 4, 8 bits with groups, scales and zero points, rows of f32 or bytes; pools of 2 to 256
-vectors, one or two books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is called
-with random numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
+vectors, one to three books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is
+called with several numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
 magnitudes. Prints what was wrong and a line of counts; the exit code is 1 where anything was. A model follows from its seed.
 """
 
@@ -70,7 +70,7 @@ def products_of_pools(rng: np.random.Generator, target: str) -> Iterator[Outcome
     g = ops.Graph()
     g.output(ops.dense(g.input("x", ["M", k]), made.decoded(g), transposed=True))
     fn = tw.compile(g, {"M": (0, 40)}, target=target)
-    for rows in rng.choice(_ROWS, 8, replace=False):
+    for rows in _ROWS:
         x = rng.standard_normal((rows, k)).astype("f4")
         yield _near(f"pool {element} {n}x{k} rows {rows}", fn(x), x @ made.value.T, np.abs(x) @ np.abs(made.value).T, _FLOAT)
 
@@ -87,7 +87,7 @@ def products_of_bits(rng: np.random.Generator, target: str) -> Iterator[Outcome]
     g.output(y)
     g.output(values)
     fn = tw.compile(g, {"M": (1, 40), "A": tw.Dim(1, 8)}, target=target)
-    for rows in rng.choice(_ROWS[1:], 3, replace=False):
+    for rows in _ROWS[1:]:
         for bits in range(1, 9):
             x_ = rng.standard_normal((rows, k)).astype("f4")
             got, whole = fn(x_, bits)
@@ -143,7 +143,7 @@ def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome
         w = ops.decode(kept[0], kept[1], kept[2] if zero else None, bits=bits, group=group, depth=k)
         g.output(ops.dense(g.input("x", ["M", k]), w, transposed=True))
         fn = tw.compile(g, {"M": (0, 40)}, target=target, options={"activations": activations})
-        for rows in rng.choice(_ROWS, 6, replace=False):
+        for rows in _ROWS:
             x = rng.standard_normal((rows, k)).astype("f4")
             size = group if group and k % group == 0 else k
             held = _rounded_bytes(x, size) if activations == "int8" else x.astype(np.float64)

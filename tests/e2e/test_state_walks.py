@@ -100,3 +100,58 @@ def test_more_states_than_a_thread_has_room_for_are_kept() -> None:
     assert len(fn.program.calls) == 2
     given = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((5, 3, 100), (5, 100))]
     np.testing.assert_allclose(fn(*given), evaluate(g.module_text(), given)[0], rtol=1e-4, atol=1e-4)
+
+
+def decaying(start: bool) -> ops.Graph:
+    """A scan with steps and rates as Mamba makes them: log(1 + e^d), and -e^a. start: the states begin with what is given."""
+    g = ops.Graph()
+    d, x, a = g.input("d", ["T", CHANNELS]), g.input("x", ["T", CHANNELS]), g.input("a", [CHANNELS, STATES])
+    first = g.input("h", [CHANNELS, STATES]) if start else g.full([CHANNELS, STATES], 0, "f32")
+    rate = -ops.exp(a)
+
+    def step(t: Expr, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        delta, u = (ops.reshape(v, [CHANNELS, 1]) for v in (ops.log(ops.exp(ops.select(d, 0, t)) + 1), ops.select(x, 0, t)))
+        h = ops.exp(delta * rate) * h + delta * u
+        return h, ops.sum(h, 1)
+
+    state, y = ops.scan(g, d.dims[0], step, first)
+    g.output(y, state)
+    return g
+
+
+@pytest.mark.parametrize("target", ["host", GPU])
+@pytest.mark.parametrize("start", [False, True])
+def test_decays_are_powers_of_two_of_products(target: str, start: bool) -> None:
+    """As exact as the model's own form in f32: beside the result in f64, within what rounding each product and sum costs."""
+    graph = decaying(start)
+    fn = compiled(graph, {"T": (0, 64)}, target)
+    rng = np.random.default_rng(3)
+    for steps in (0, 1, 9):
+        given = [rng.standard_normal(s).astype(np.float32) * 2 for s in ((steps, CHANNELS), (steps, CHANNELS), (CHANNELS, STATES),
+                                                                       *([(CHANNELS, STATES)] if start else []))]
+        for got, want in zip(fn(*given), evaluate(graph.module_text(), given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6)
+
+
+def test_decays_at_the_ends_of_the_range() -> None:
+    """Steps and rates of 0, of the largest and the smallest numbers, infinite ones and NaN: as e^(d a) says."""
+    g = ops.Graph()
+    d, a = g.input("d", ["T", CHANNELS]), g.input("a", [CHANNELS, STATES])
+    step_, rate = ops.maximum(d, g.full([1], 0, "f32")), ops.minimum(a, g.full([1], 0, "f32"))
+
+    def step(t: Expr, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        h = ops.exp(ops.reshape(ops.select(step_, 0, t), [CHANNELS, 1]) * rate) * h
+        return h, ops.sum(h, 1)
+
+    state, _ = ops.scan(g, d.dims[0], step, g.full([CHANNELS, STATES], 1, "f32"))
+    g.output(state)
+    fn = compiled(g, {"T": (1, 4)})
+    assert len(fn.program.calls) <= 3
+    ends = np.array([0, 1e-45, 1e-38, 1e-3, 1, 80, 3.4e38, np.inf, np.nan], np.float32)
+    for d_ in ends:
+        given = [np.full((1, CHANNELS), d_, np.float32), -np.resize(ends, (CHANNELS, STATES))]
+        with np.errstate(all="ignore"):
+            want = np.exp(given[0].astype(np.float64).reshape(CHANNELS, 1) * given[1])
+        got = fn(*given)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_allclose(got, want, rtol=6e-6, atol=2.0**-126)

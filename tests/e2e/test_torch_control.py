@@ -112,6 +112,33 @@ def test_states_that_are_given_and_a_projection_without_biases() -> None:
     _compared(Begun(), lambda t: (torch.randn(2, t, 4), torch.randn(1, 2, 3), torch.randn(1, 2, 8)), ({1: T}, None, None), (1, 9))
 
 
+class Packed(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        return torch.nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0])[0]
+
+
+def test_packed_sequences_are_refused_with_what_to_do() -> None:
+    says = r"packed sequences are not compiled.*give the layer the padded tensor.*call the model for each sequence"
+    with pytest.raises(IngestError, match=f"_pack_padded_sequence: {says}"):
+        tw.compile(Packed(torch.nn.LSTM(4, 8)).eval(), args=(torch.randn(5, 2, 4), torch.tensor([5, 3])))
+
+    class Given(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.GRU(4, 8)
+
+        def forward(self, data: Any, counts: Any) -> Any:
+            return torch.gru(data, counts, torch.zeros(1, 2, 8), list(self.layer.parameters()), True, 1, 0.0, False, False)[0]
+
+    with pytest.raises(IngestError, match=f"gru: {says}"):
+        tw.compile(Given().eval(), args=(torch.randn(8, 4), torch.tensor([2, 2, 2, 1, 1])))
+
+
 def test_a_number_that_is_carried_is_refused() -> None:
     class Counted(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

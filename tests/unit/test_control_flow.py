@@ -186,6 +186,18 @@ def test_ctrl_c_ends_a_loop_that_never_does() -> None:
            %w = tensor.extract_slice %x[0] [%j] [1] : {V} to {V}
            %k = arith.addi %j, %c1 : index
            scf.yield %k, %b : index, {V} }}""", r"depends on carried value 0, a counter without a bound: compare .* tw.loops"),
+    (f"""%w = tensor.extract %x[%c0] : {V}
+         %d = arith.fptosi %w : f32 to i64
+         %k = arith.index_cast %d : i64 to index
+         %r = scf.for %i = %c0 to %t step %c1 iter_args(%a = %x) -> {V} {{
+           %e = tensor.extract_slice %x[1] [%k] [1] : {V} to {V}
+           %y = tensor.insert_slice %e into %a[0] [%k] [1] : {V} into {V}
+           scf.yield %y : {V} }}""", r"tensor.extract_slice at .*a size depends on data.* return the padded result and "
+     "its length, or pass the length as an index argument that is a dimension"),
+    (f"""%w = tensor.extract %x[%c0] : {V}
+         %d = arith.fptosi %w : f32 to i64
+         %k = arith.index_cast %d : i64 to index
+         %r = tensor.empty(%k) : {V}""", r"tensor.empty at .*a size depends on data.*return the padded result and its length"),
 ])  # fmt: skip
 def test_what_is_refused(text: str, says: str) -> None:
     with pytest.raises(IngestError, match=says):

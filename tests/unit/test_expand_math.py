@@ -319,6 +319,27 @@ def test_exponentials_of_arguments_that_are_never_positive(f32: Kernels) -> None
     assert ulps(got[normal], exact[normal]).max() <= 0.95 and not got[exact < 2.0**-126].any()
 
 
+def test_exponentials_of_products() -> None:
+    """e^(d a) as 2^(2 d r): off by what rounding d a itself costs, |d a| / 2^24, and 0.93 ulp."""
+    body = ("%p = arith.mulf %x0, %x1 : {f32}\n    %y = math.exp2 %p {{tw.half_product}} : {f32}")
+    kernels = Kernels({"exp": (body, ("f32", "f32"), "f32")}, [ExpandMath()], lanes=8)
+    assert "call" not in kernels.assembly
+    rng = np.random.default_rng(7)
+    d = np.concatenate([np.exp(rng.uniform(-90, 88, 100_000)), np.exp(rng.uniform(-3, 3, 200_000))]).astype(np.float32)
+    a = -np.concatenate([np.exp(rng.uniform(-87, 88.7, 100_000)), np.exp(rng.uniform(-8, 3, 200_000))]).astype(np.float32)
+    log2e = np.log2(np.e)
+    r = (a.astype(np.float64) * (log2e / 2)).astype(np.float32)
+    x = d.astype(np.float64) * a
+    got, exact = kernels.run("exp", d, r), np.exp(x)
+    normal = exact >= 2.0**-126
+    error = np.abs(got[normal] - exact[normal]) / exact[normal]
+    assert (error <= -x[normal] * 2.0**-24 * 1.01 + 0.93 * 2.0**-23).all() and normal.sum() > 200_000
+    assert (got[~normal] <= 2.0**-125.9).all() and not got[exact < 2.0**-127].any() and (got >= 0).all()
+    ends = np.array([0, 0, 1e-38, 3.4e38, np.inf, np.inf, np.nan, 1], np.float32)
+    rates = np.array([-3.4e38, -np.inf, -3.4e38, -3.4e38, -1, -0.0, -1, np.nan], np.float32)
+    assert_same(kernels.run("exp", ends, rates), np.exp2(2 * ends.astype(np.float64) * rates).astype(np.float32))
+
+
 def test_shares_of_a_whole() -> None:
     specs = {"share": ("%y = arith.divf %x0, %x1 {{tw.share}} : {f32}", ("f32", "f32"), "f32"),
              "quotient": ("%y = arith.divf %x0, %x1 : {f32}", ("f32", "f32"), "f32"),

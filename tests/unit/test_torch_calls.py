@@ -12,6 +12,7 @@ import pytest
 from call_harness import F, T, a, compiled, f32, spied, vector
 
 from tilewright.runtime.call import python_abi
+from tilewright.runtime.call.torch_layout import torch_layout
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import Check, Constant, DimInfo
@@ -196,3 +197,17 @@ def test_dims_are_checked_as_numpys(forwarded: list[Any]) -> None:
     for shape in ((5, 2), (1, 3), (1, 10), (0, 2)):
         with pytest.raises(ShapeError):
             fn(torch.ones(*shape))
+
+
+def test_where_tensors_keep_their_sign_and_gradient() -> None:
+    """What native code reads out of a tensor is what PyTorch says of it."""
+    layout = torch_layout()
+    assert layout is not None
+    plain, leaf, whole = torch.ones(4), torch.ones(4, requires_grad=True), torch.ones(4, dtype=torch.complex64)
+    tensors = [plain, plain[1:], leaf, leaf * 2, leaf.detach(), torch.nn.Parameter(plain), whole.imag, whole.conj().imag,
+               whole.conj().imag[1:], torch.ones(3, dtype=torch.int8), torch.empty(0)]
+    for tensor in tensors:
+        assert python_abi.word(id(tensor), layout.tensor) == tensor._cdata
+        assert bool(python_abi.word(tensor._cdata, layout.keys) & layout.negative) == tensor.is_neg()
+        assert python_abi.word(tensor._cdata, layout.gradient) or not tensor.requires_grad
+    assert not python_abi.word(plain._cdata, layout.gradient)

@@ -1,7 +1,7 @@
 """Products with weights in few bits, by rows of f32 and of bytes, against f32 and ONNX Runtime's MatMulNBits.
 
     python -m tools.bench codes [--threads 1] [--formats 4g32,2g128,p64] [--rows 1,4,16,64] [--sizes 2048x2048] [--ring 128]
-        [--levels 4] [--json out.jsonl]
+        [--levels 4] [--seconds 8] [--json out.jsonl]
 
 A format p64 is a pool of 64 vectors of eight bytes: by rows of f32, and by rows rounded to whole numbers of 8 and of 4 bits
 beforehand; beside f32, ONNX Runtime's 8 bits with a scale for each 32 and 2 bits for each 128, and torch's bytes (dynamic).
@@ -139,11 +139,11 @@ def bandwidth(threads: int) -> float:
     return _MEMORY * 4 / best
 
 
-def least(calls: dict[str, Call], x: np.ndarray) -> dict[str, float]:
+def least(calls: dict[str, Call], x: np.ndarray, seconds: float = _SECONDS) -> dict[str, float]:
     """Seconds of the fastest call of each, in turns."""
     best = dict.fromkeys(calls, float("inf"))
     begin, done = time.perf_counter(), 0
-    while done < 3 or (time.perf_counter() - begin < _SECONDS and done < 50 * _ROUNDS):
+    while done < 3 or (time.perf_counter() - begin < seconds and done < 50 * _ROUNDS):
         for name, call in calls.items():
             start = time.perf_counter()
             call(x)
@@ -171,7 +171,7 @@ def measure(size: tuple[int, int], form: tuple[int, int], rows: int, given: Any,
         kinds |= {"onnxruntime 8 bits": eight, "onnxruntime 2 bits": two, "torch bytes": eight}
     x = np.random.default_rng(rows).standard_normal((rows, size[0]), dtype=np.float32)
     found = []
-    for name, seconds in least(calls, x).items():
+    for name, seconds in least(calls, x, given.seconds).items():
         of = kinds.get(name, case)
         speed = of.bytes * of.weights / seconds
         found.append({"system": name, "k": case.k, "n": case.n, "bits": form[0], "group": form[1], "rows": rows,
@@ -189,6 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="bits and values of a group; p64: a pool")
     parser.add_argument("--levels", default="4", help="accuracy levels of ONNX Runtime: 4 rounds rows to bytes, 0 does not")
     parser.add_argument("--ring", type=int, default=128, help="MiB of weights")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of a product")
     parser.add_argument("--json", type=Path, help="append the records to this file")
     given = parser.parse_args(argv)
     memory = bandwidth(given.threads)

@@ -22,10 +22,13 @@ from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.ragged_demand import batches_of
 from tilewright.compiler.verification.random_inputs import Array, batch_inputs
 from tilewright.compiler.verification.verify_in_turns import why_other
+from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.log import LOG
 from tilewright.runtime.program.artifact import Bundle, Memory
+from tilewright.runtime.program.program import Program
+from tilewright.runtime.ragged_dim import factors_of
 
 _BATCHES = 4  # of the declared lengths, other ones than those that are searched for or held out
 _SEED = 2  # of their draw, behind the two of the search (operator_tuning.py)
@@ -102,6 +105,8 @@ def kept(model: OutlinedModel, found: Tables, seconds: float | None) -> Bundle:
     if not changed:
         return assemble(model, found)
     held = _Held.of(model, found, changed, _SECONDS if seconds is None else seconds)
+    if not held.given:
+        return assemble(model, found)  # nothing to hold them against
     whole = held.bundle_with(changed)
     verdict = held.compare(whole, max(_SHORT, held.left / (1 + (len(changed) > 1))))
     LOG.info("kernels found for %s: %s", ", ".join(changed.values()), verdict)
@@ -145,9 +150,9 @@ class _Held:
         made = assemble(model, found.with_untuned(changed))
         cost = time.monotonic() - begin
         untuned = replace(made, constants={digest: made.constants[digest] for digest in made.constants})
-        batches = batches_of(model, _BATCHES, 3 * model.compilation.options.seed + _SEED)
-        given = [batch_inputs(made.program, lengths, number) for number, lengths in enumerate(batches)]
-        return _Held(model, found, changed, untuned, made.constants, _function(untuned), given, begin + seconds, cost)
+        base = _function(untuned)
+        given = [arrays for arrays in _batches(model, made.program) if _runs(base, arrays)]
+        return _Held(model, found, changed, untuned, made.constants, base, given, begin + seconds, cost)
 
     @property
     def left(self) -> float:
@@ -176,6 +181,24 @@ class _Held:
     def finished(self, bundle: Bundle) -> Bundle:
         """With constants that are laid out when they are asked for."""
         return replace(bundle, constants=self.stored)
+
+
+def _batches(model: OutlinedModel, program: Program) -> list[list[Array]]:
+    """Arguments for some batches; dims that have nothing to do with them are at their middle."""
+    own = {o.dim.name for o in model.plan.ragged} | {o.dim.over for o in model.plan.ragged}
+    free = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims
+            if name not in own and not factors_of(name)}
+    batches = batches_of(model, _BATCHES, 3 * model.compilation.options.seed + _SEED)
+    return [batch_inputs(program, lengths, number, dims=free) for number, lengths in enumerate(batches)]
+
+
+def _runs(fn: CompiledFunction, arrays: Sequence[Array]) -> bool:
+    """Not where the model asserts more of its dims than their ranges say."""
+    try:
+        fn.call_flat(*arrays)
+    except TilewrightError:
+        return False
+    return True
 
 
 def _function(bundle: Bundle) -> CompiledFunction:

@@ -62,9 +62,11 @@ def random_inputs(
 
 
 def batch_inputs(program: Program, lengths: Mapping[str, Sequence[int]], seed: int,
-                 given: Mapping[str, Given] | None = None) -> list[Array]:
-    """An array for each input of a ragged program, offsets and sums with them, as `random_inputs` draws them."""
-    dims = {n: v for n, v in lengths_of(program, lengths)[0].items() if n in program.ranges()}
+                 given: Mapping[str, Given] | None = None, dims: Mapping[str, int] | None = None) -> list[Array]:
+    """An array for each input of a ragged program, offsets and sums with them, as `random_inputs` draws them. dims: those that
+    do not follow from the lengths."""
+    whole = lengths_of(program, {**(dims or {}), **lengths})[0]
+    dims = {n: v for n, v in whole.items() if n in program.ranges()}
     arrays = random_inputs(program, dims, seed, given)
     ends = {offsets_name(n): np.append(0, np.cumsum(own, dtype=np.int64)).astype(np.int64) for n, own in lengths.items()}
     return [ends.get(a.name, x) for a, x in zip(program.inputs, arrays, strict=True)]

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from tilewright.passes.analysis.signs import NONPOSITIVE
 from tilewright.passes.linalg.symbolic import argument_attributes, read_dims
 from tilewright.passes.mlir import attributes, ir, maps_of, operations
 
@@ -69,7 +70,8 @@ def _operation(op: ir.Operation, numbers: dict[ir.Value, int]) -> dict[str, Any]
     }
     if maps:
         found["maps"] = [[m.n_dims, *map(str, m.results)] for m in maps]
-    kept = {n: _attribute(a) for n, a in attributes(op).items() if not n.startswith("tw.") and n != "indexing_maps"}
+    kept = {n: _attribute(a) for n, a in attributes(op).items()
+            if n == NONPOSITIVE or (not n.startswith("tw.") and n != "indexing_maps")}
     if kept:
         found["attributes"] = kept
     for result in op.results:

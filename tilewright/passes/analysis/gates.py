@@ -54,6 +54,44 @@ class Updates:
     places: Mapping[int, ir.Value]
 
 
+@dataclass(frozen=True)
+class FirstStep:
+    """What a running reduction goes on from at its first step, where its body selects that: `condition` is that it is the first
+    one, `starts` what it takes then in place of each result, by number."""
+
+    condition: ir.Value
+    starts: Mapping[int, ir.Value]
+
+
+def first_step(running: Running) -> FirstStep | None:
+    """None where the body starts in no such way, or all steps read what a result held before."""
+    op, block = running.op, body(running.op)
+    if running.backward:
+        return None
+    conditions = [o.results[0] for o in operations(block) if o.name == "arith.cmpi" and _is_first(o, running.over)]
+    last = operations(block)[-1]
+    for condition in conditions:
+        starts = dict[int, ir.Value]()
+        for number, argument in enumerate(list(block.arguments)[len(inputs(op)):]):
+            kept = owner(last.operands[number])
+            readers = [use.owner.operation for use in argument.uses]
+            selects = [o for o in readers if o != kept]
+            if not selects or any(o.name != "arith.select" or o.operands[0] != condition or o.operands[2] != argument
+                                  for o in selects) or len({o.operands[1] for o in selects}) != 1:
+                return None
+            starts[number] = selects[0].operands[1]
+        return FirstStep(condition, starts)
+    return None
+
+
+def _is_first(compare: ir.Operation, over: int) -> bool:
+    """Is it that the index of a loop is 0?"""
+    a, b = compare.operands
+    return integer(compare.attributes["predicate"]) == _EQUAL and any(
+        loop_of(x) == over and (made := owner(y)) is not None and made.name == "arith.constant"
+        and integer(made.attributes["value"]) == 0 for x, y in ((a, b), (b, a)))
+
+
 def gated(op: ir.Operation | None) -> Running | Updates | None:
     """What a generic is of the two; None of any other operation."""
     if op is None or op.name != "linalg.generic":

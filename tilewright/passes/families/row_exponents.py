@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.passes.analysis.signs import NONPOSITIVE
 from tilewright.passes.codegen.emit import byte_width
 from tilewright.passes.linalg.structured import iterator_kinds
-from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE, NONPOSITIVE, SHARE
+from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE, SHARE
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 _MAXIMA = ("arith.maximumf", "arith.maxnumf")

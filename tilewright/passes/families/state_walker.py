@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from tilewright.passes.analysis.gates import FirstStep, first_step
+from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
 from tilewright.passes.analysis.state_walk import StateWalk
 from tilewright.passes.codegen.emit import constant, integer_type, loop
 from tilewright.passes.codegen.evaluator import evaluate, invert
@@ -16,9 +18,13 @@ from tilewright.passes.codegen.index import Index, delinearize, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.linalg.collapse import e_uses
 from tilewright.passes.linalg.structured import inits, inputs
-from tilewright.passes.mlir import ir, maps_of
+from tilewright.passes.lowering.expansions import half_log2
+from tilewright.passes.mlir import ir, maps_of, math, operations, owner
 
 Body = Callable[..., Sequence[ir.Value] | None]  # column, what is carried from column to column -> that for the next one
+
+
+_CONTRACTED = ("arith.mulf", "arith.addf", "arith.subf")
 
 
 class Room(Protocol):
@@ -38,6 +44,37 @@ class Room(Protocol):
 
     def take(self, values: Sequence[ir.Value]) -> None:
         """The states are these from here on."""
+
+
+def contract(w: StateWalk) -> None:
+    """Lets a product and a sum in the bodies of a walk be one operation, which is rounded once."""
+    for op in {owner(v) for v in w.places}:
+        for inner in operations(op.regions[0].blocks[0]) if op is not None and op.name == "linalg.generic" else ():
+            if inner.name in _CONTRACTED:
+                inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<contract>")
+
+
+def halve_rates(w: StateWalk) -> frozenset[int]:
+    """Makes e^(d a) of a rate `a` that a walk keeps, and that nothing else reads, 2^(2 d r) of r = a log2(e) / 2, and gives the
+    numbers of these operands. As d a was rounded before, r is now, once a walk: no error grows."""
+    op, found = w.running.op, set[int]()
+    block = op.regions[0].blocks[0]
+    for number in kept_of(w):
+        readers = [use.owner for use in block.arguments[number].uses]
+        product = readers[0].operation if len(readers) == 1 else None
+        if product is None or product.name != "arith.mulf" or not isinstance(product.results[0].type, ir.F32Type):
+            continue
+        powers = [use.owner.operation for use in product.results[0].uses]
+        if len(powers) == 1 and powers[0].name == "math.exp" and NONPOSITIVE in powers[0].attributes:
+            with ir.InsertionPoint(powers[0]), powers[0].location:
+                made = math.exp2(product.results[0])
+            made.owner.attributes[HALF_PRODUCT] = ir.UnitAttr.get()
+            powers[0].results[0].replace_all_uses_with(made)
+            powers[0].erase()
+            found.add(number)
+        elif len(powers) == 1 and HALF_PRODUCT in powers[0].attributes:
+            found.add(number)
+    return frozenset(found)
 
 
 def kept_of(w: StateWalk) -> list[int]:
@@ -81,13 +118,15 @@ def _moves(op: ir.Operation, number: int, loops: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class StateWalker:
-    """Emits the walk at one place, or at the place of each lane. members: numbers of the results."""
+    """Emits the walk at one place, or at the place of each lane. members: numbers of the results. halved: what `halve_rates`
+    found."""
 
     kernel: KernelFrame
     walk: StateWalk
     members: tuple[int, ...]
     room: Room
     lanes: int = 1
+    halved: frozenset[int] = frozenset()
 
     def emit(self, where: Sequence[Index], mask: ir.Value | None = None) -> None:
         """where: a coordinate for each axis of the states; those of the steps and the columns are not read."""
@@ -101,9 +140,12 @@ class StateWalker:
             at = self._at(where, column)
             with ev.kept():
                 for number, value in enumerate(inits(op)):
-                    room.put(number, column, splat_to(ev.element(value, at, mask), self.lanes))
+                    start = None if self._first is None else self._first.starts[number]
+                    held = ev.element(value, at, mask) if start is None else self._start(start, at, mask)
+                    room.put(number, column, splat_to(held, self.lanes))
                 for row, number in enumerate(self._kept, len(op.results)):
-                    room.put(row, column, splat_to(self._operand(number, at, mask), self.lanes))
+                    value = splat_to(self._operand(number, at, mask), self.lanes)
+                    room.put(row, column, half_log2(value) if number in self.halved else value)
 
         room.each(each)
 
@@ -115,9 +157,29 @@ class StateWalker:
 
     def step(self, i: Index, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
         """The i-th step."""
-        w = self.walk
-        place = self.extent - 1 - i if w.running.backward else i
-        self._step([place if a == w.axis else x for a, x in enumerate(where)], once, mask)
+        self._step(self.at_step(i, where), once, mask)
+
+    @cached_property
+    def _first(self) -> FirstStep | None:
+        """Where the states begin with what the body takes at its first step; None where the body has to look at every step."""
+        op, over = self.walk.running.op, self.walk.running.over
+        first, block = first_step(self.walk.running), op.regions[0].blocks[0]
+        if first is None:
+            return None
+        arguments = list(block.arguments)
+        for start in first.starts.values():
+            made = owner(start)
+            if start in arguments[:len(inputs(op))]:
+                if _moves(op, arguments.index(start), [over]):
+                    return None
+            elif made is None or made.operation.block == block:
+                return None
+        return first
+
+    def _start(self, value: ir.Value, at: Sequence[Index], mask: ir.Value | None) -> ir.Value:
+        """What the states begin with, a value that is the same at all steps."""
+        arguments = list(self.walk.running.op.regions[0].blocks[0].arguments)
+        return self._operand(arguments.index(value), at, mask) if value in arguments else self.kernel.evaluator.scalar(value)
 
     @cached_property
     def _kept(self) -> list[int]:
@@ -127,6 +189,19 @@ class StateWalker:
     def extent(self) -> Index:
         """How many steps there are."""
         return self.kernel.evaluator.extent(self.walk.running.op.results[0], self.walk.axis)
+
+    def read_ahead(self, i: Index, where: Sequence[Index]) -> list[tuple[ir.Value, list[Index]]]:
+        """What the i-th step reads alike for all columns, and where."""
+        w = self.walk
+        at = self.at_step(i, where)
+        columns = _column_loops(w)
+        return [(w.running.op.operands[n], [evaluate(e, self._loops(at)) for e in maps_of(w.running.op)[n].results])
+                for n in _read(w) if _moves(w.running.op, n, [w.running.over]) and not _moves(w.running.op, n, columns)]
+
+    def at_step(self, i: Index, where: Sequence[Index]) -> list[Index]:
+        """A place at the i-th step."""
+        place = self.extent - 1 - i if self.walk.running.backward else i
+        return [place if a == self.walk.axis else x for a, x in enumerate(where)]
 
     def _at(self, where: Sequence[Index], column: Index) -> list[Index]:
         """The place of a column."""
@@ -159,6 +234,8 @@ class StateWalker:
                 known = {**given, **{n: room.get(row, column) for row, n in enumerate(self._kept, len(op.results))},
                          **{len(inputs(op)) + n: room.get(n, column) for n in range(len(op.results))}}
                 true = {w.running.gate: constant(integer_type(1), 1)}
+                if self._first is not None:
+                    true[self._first.condition] = constant(integer_type(1), 0)
                 for n, value in enumerate(ev.region(op, self._loops(at), known, mask, true)):
                     room.put(n, column, splat_to(value, self.lanes))
 
@@ -224,8 +301,10 @@ class StateWalker:
                 del ev.known[value]
 
 
-def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None) -> None:
-    """Walkers of one walk, each with a room and a place of its own, take each step one after the other."""
+def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None,
+                 ahead: Callable[[Index], None] = lambda _: None) -> None:
+    """Walkers of one walk, each with a room and a place of its own, take each step one after the other. ahead: is called with
+    each step first."""
     kernel, rooms = walkers[0].kernel, [w.room for w in walkers]
     with kernel.evaluator.kept():
         once = [w.once(at, mask) for w, at in zip(walkers, places, strict=True)]
@@ -235,6 +314,7 @@ def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index
 
         def step(i: Index, *states: ir.Value) -> list[ir.Value]:
             left = list(states)
+            ahead(i)
             for room, count in zip(rooms, counts, strict=True):
                 room.take(left[:count])
                 del left[:count]

@@ -12,10 +12,12 @@ from math import e, inf, log2, nan
 from operator import truediv
 from typing import ClassVar
 
+from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
 from tilewright.passes.base import Pass
 from tilewright.passes.lowering import expansions, powers, trigonometry
 from tilewright.passes.lowering.arithmetic import Bits, Real, element_of, power, splat, with_element
 from tilewright.passes.mlir import arith, attributes, ir, math, owner, walk
+from tilewright.runtime.errors import BuildError
 
 _F32: dict[str, Callable[[Real], Real]] = {
     "math.expm1": expansions.expm1,
@@ -41,7 +43,6 @@ _F64 = frozenset(f"math.{name}" for name in (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh"))
 _DIVIDE = "arith.divf"
 SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
-NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
 # where an error in the last place becomes a whole step, and where values leave the sight of `_is_smooth`
@@ -61,8 +62,8 @@ class ExpandMath(Pass):
     half an ulp more for each unit of its argument, an exp2 2 ulp; erf, erfc and tanh of f32 divide by rcp.approx, at
     most 1.5 ulp more.
     divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
-    made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0; a division with
-    `tw.share` is by a reciprocal, 1.5 ulp."""
+    made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0, one with
+    `tw.half_product` too; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
@@ -145,6 +146,8 @@ class ExpandMath(Pass):
             if self.keep_library or isinstance(x.value.type, ir.RankedTensorType):
                 return None
             return (_ANGLES[op.name](x, not narrow) if op.name in _ANGLES else _BY_F64[op.name](*map(Real, op.operands))).value
+        if HALF_PRODUCT in op.attributes:
+            return expansions.exp2_of_product(*map(Real, product_operands(op))).value
         if op.name in _POWERS:
             approximate = self.approximate or "afn" in _fastmath(op)
             if approximate and self.ptx and element_of(x.value.type).width == 32:
@@ -171,6 +174,14 @@ def _is_smooth(division: ir.Operation) -> bool:
                     seen.add(user)
                     left.append(user)
     return True
+
+
+def product_operands(op: ir.Operation) -> list[ir.Value]:
+    """The factors of what an operation with `tw.half_product` is of."""
+    product = owner(op.operands[0])
+    if product is None or product.name != "arith.mulf":
+        raise BuildError(f"wanted a product for {op.name} with {HALF_PRODUCT}, got {op}")
+    return list(product.operands)
 
 
 def _is_static(t: ir.Type) -> bool:

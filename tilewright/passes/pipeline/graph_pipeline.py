@@ -15,6 +15,7 @@ from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.integer_products import IntegerProducts
+from tilewright.passes.transforms.nonpositive_exponents import NonpositiveExponents
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
@@ -53,6 +54,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         *([in_place] if in_place is not None else []),
         CopyResults(),
         *([parts] if parts is not None else []),
+        NonpositiveExponents(),
         Fuse(),
         attention or FuseAttention(),
         Outline(),

@@ -41,6 +41,7 @@ from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.lift_control_flow import LiftControlFlow
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
+from tilewright.passes.transforms.nonpositive_exponents import NonpositiveExponents
 from tilewright.passes.transforms.normalize import Normalize
 from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
@@ -90,6 +91,7 @@ PASSES: tuple[type[Pass], ...] = (
     FoldScales,
     CopyResults,
     SplitReductions,
+    NonpositiveExponents,
     Fuse,
     FuseAttention,
     Outline,

@@ -37,9 +37,7 @@ class FindCodes(Pass):
         for fn in main_of(module):
             constants = constant_arguments(fn)
             found = [c for op in operations(fn.regions[0].blocks[0]) if (c := Codes.of(op)) is not None and _multiplied(op)]
-            for op in operations(fn.regions[0].blocks[0]):
-                if Pools.of(op) is None:
-                    continue
+            for op in [op for op in operations(fn.regions[0].blocks[0]) if Pools.of(op) is not None]:  # others may be erased here
                 op = _in_reading_order(op)
                 pools = Pools.of(op)
                 given = [] if pools is None else [*inputs(op), *(book.pool for book in pools.books)]

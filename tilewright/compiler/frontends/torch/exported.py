@@ -47,6 +47,8 @@ def export_module(
     shapes = _with_dims(dynamic_shapes, ranges)
     try:
         return _export(model, args, kwargs, shapes)
+    except IngestError:
+        raise
     except Exception as error:  # torch.export raises whatever the model and its own checks raise
         narrow = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
         program = _unconstrained(model, args, kwargs, shapes) if narrow else None

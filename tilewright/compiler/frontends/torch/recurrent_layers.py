@@ -10,17 +10,28 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tilewright.runtime.errors import IngestError
+
 _TENSORS = {"lstm": "Tensor[] hx", "gru": "Tensor hx", "rnn_tanh": "Tensor hx", "rnn_relu": "Tensor hx"}
+_PACKED = ("{}: packed sequences are not compiled, since how many rows a step has depends on data: give the layer the padded "
+           "tensor and take the rows up to each length from its result, which in one direction do not depend on padding; in two "
+           "directions call the model for each sequence")
 _OPTIONS = "bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 
 
 class RecurrentLayers(TorchFunctionMode):  # type: ignore[misc]
     """Calls of torch.lstm, gru, rnn_tanh and rnn_relu on padded sequences whose length is a symbol are calls of operators of the
-    same name in the namespace `tilewright`."""
+    same name in the namespace `tilewright`.
+
+    Raises:
+        IngestError: sequences are packed.
+    """
 
     def __torch_function__(self, function: Any, types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
         name = getattr(function, "__name__", "")
+        if name == "_pack_padded_sequence" or (name in _TENSORS and len(args) > 3 and isinstance(args[3], list | tuple)):
+            raise IngestError(_PACKED.format(name))
         if name in _TENSORS and not kwargs and len(args) == 9 and isinstance(args[3], bool):
             x, batch_first = args[0], args[8]
             if isinstance(x.shape[1 if batch_first else 0], torch.SymInt):

@@ -10,7 +10,7 @@ from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
-from tilewright.passes.families.state_walker import Body, StateWalker, columns_of
+from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, contract, halve_rates
 from tilewright.passes.mlir import ir
 
 
@@ -37,8 +37,9 @@ class ThreadWalk:
 
     def emit(self, kernel: GpuKernel, unit: Unit) -> None:
         """The walk of a thread."""
+        contract(self.walk)
         where = [unit.first(f"d{a}") for a in range(self.walk.rank)]
-        StateWalker(kernel, self.walk, self.members, _Registers(self.walk, kernel)).emit(where)
+        StateWalker(kernel, self.walk, self.members, _Registers(self.walk, kernel), halved=halve_rates(self.walk)).emit(where)
 
 
 @dataclass

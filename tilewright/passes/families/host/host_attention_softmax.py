@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.analysis.signs import NONPOSITIVE
 from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.codegen.emit import Memory, constant, lane_mask, lanes_of, loop, when_values
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.families.host.host_matmul_rows import Loops
-from tilewright.passes.lowering.expand_math import NONPOSITIVE
 from tilewright.passes.mlir import arith, ir, math, vector
 
 Join = Callable[[ir.Value, ir.Value], ir.Value]

@@ -12,12 +12,13 @@ from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
-from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, slots_of, walk_abreast
-from tilewright.passes.mlir import ir
+from tilewright.passes.families.state_walker import Body, StateWalker, columns_of, contract, halve_rates, slots_of, walk_abreast
+from tilewright.passes.mlir import ir, llvm
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
 _ABREAST = 4  # vectors of a work unit, so that what a step reads of a row is whole cache lines
+_AHEAD = 4  # steps from which rows are fetched: they lie too far apart for the CPU to see what is read next
 _FEW_UNITS = 8  # below which a unit has fewer vectors, for the threads
 
 
@@ -80,10 +81,13 @@ class SummedEmitter:
 
     def emit(self, unit: Unit) -> None:
         """The walks of a unit: all its vectors abreast, else one after the other, the last one masked."""
+        contract(self.walk.walk)
+        halved = halve_rates(self.walk.walk)
         w, index, lanes = self.walk, self.kernel.index, self.lanes
         where = [unit.first(f"d{a}") for a in range(w.walk.rank)]
         lo, hi = unit.span(f"d{w.lane}")
-        walkers = [StateWalker(self.kernel, w.walk, w.members, _Vectors(self.kernel, w.walk, lanes, self.workspace, n), lanes)
+        walkers = [StateWalker(self.kernel, w.walk, w.members, _Vectors(self.kernel, w.walk, lanes, self.workspace, n), lanes,
+                               halved)
                    for n in range(w.abreast(lanes))]
 
         def at(c: Index) -> list[Index]:
@@ -101,7 +105,23 @@ class SummedEmitter:
             alone()
         else:
             when((hi - lo).ge(len(walkers) * lanes),
-                 lambda: walk_abreast(walkers, [at(lo + n * lanes) for n in range(len(walkers))]), alone)
+                 lambda: self._abreast(walkers, [at(lo + n * lanes) for n in range(len(walkers))]), alone)
+
+    def _abreast(self, walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]]) -> None:
+        """All vectors of a unit; the lines that a later step reads and writes are asked for."""
+        ev, walk, kernel = self.kernel.evaluator, self.walk.walk, self.kernel
+        rows = [n for n in self.walk.members if not set(walk.places[kernel.results[n]]) & set(walk.columns)]
+
+        def ahead(i: Index) -> None:
+            for number, (walker, place) in enumerate(zip(walkers, places, strict=True)):
+                found = [(ev.memories.get(value), at, 0) for value, at in walker.read_ahead(i + _AHEAD, place)]
+                later = walker.at_step(i + _AHEAD, place)
+                found += [(kernel.outputs[n], [later[a] for a in walk.places[kernel.results[n]]], 1) for n in rows]
+                for memory, at, writes in found:
+                    if memory is not None and number * self.lanes * byte_width(memory.stored) % LINE == 0:
+                        llvm.intr_prefetch(memory.address([x.base for x in at]), writes, 3, 1)
+
+        walk_abreast(walkers, places, ahead=ahead)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, widest_bytes
+from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -41,7 +41,7 @@ def default(workload: Workload, limits: HostLimits,
 def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
     time with a loop; a row per lane when columns are strided."""
-    at, lanes = thresholds, limits.lanes(widest_bytes(workload))
+    at, lanes = thresholds, limits.lanes(_column_bytes(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload) and not workload.part_rows:
         return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
@@ -75,6 +75,14 @@ def _by_length(columns: Expr, lengths: _Lengths) -> tuple[tuple[HostRowsConfig, 
         return (next(c for most, c in lengths if most is None or known <= most),), Leaf(0)
     bounds: list[tuple[int, Node]] = [(most, Leaf(n)) for n, (most, _) in enumerate(lengths) if most is not None]
     return tuple(c for _, c in lengths), switch(str(columns), bounds, Leaf(len(lengths) - 1))
+
+
+def _column_bytes(workload: Workload) -> int:
+    """Bytes of the widest element that vectors along the columns hold: an integer of which a row has one, as a label, is none."""
+    columns = {number for number, loop in enumerate(workload.loops) if loop.role == "col"}
+    along = [o for o in (*workload.inputs, *workload.outputs)
+             if o.dtype.is_float or columns & {d for axis in o.axes for d in axis.loops}]
+    return max((4, *(o.dtype.bytes for o in along)))
 
 
 def _across_rows(workload: Workload) -> bool:

@@ -25,6 +25,7 @@ from tilewright.passes.base import PassPipeline
 from tilewright.passes.mlir import functions, ir, new_context
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.shape import Dim, DimLike, ShapeRange
 
 _SMALL = 1 << 12  # elements; smaller weights save nothing worth an error
@@ -179,12 +180,17 @@ class _Rewriting:
                     if self.form.activation_bits is not None:
                         round_rows(main, value, self.form.activation_bits)
             text = finish(module, main, arrays)
+            structure, name = self.imported.input_structure, self.form.activation_bits
+            if structure is not None and isinstance(name, str):  # the dim is one more parameter
+                place = max(i for i, v in enumerate(block.arguments) if isinstance(v.type, ir.IndexType))
+                known = dict(zip(structure.keys, structure.items, strict=True))
+                structure = Structure.mapping({**known, name: Structure.leaf(place)})
             numbers = {f"arg{i}": arrays[v] for i, v in enumerate(block.arguments) if v in arrays}
         dims = {d.name: d.dim() for d in self.ingested.dims}
         if isinstance(self.form.activation_bits, str):
             dims[self.form.activation_bits] = Dim(1, MOST_BITS)
         model = ImportedModel(text, dims, numbers, self.imported.donate,
-                              self.imported.input_structure, self.imported.output_structure, frozenset(dict(self.ranges)))
+                              structure, self.imported.output_structure, frozenset(dict(self.ranges)))
         return Compressed(model, tuple(layer for layer, _ in made), before, sum(a.nbytes for a in numbers.values()))
 
     def _name(self, weight: Weight) -> str:

@@ -81,6 +81,16 @@ def test_one_model_for_all_bits_of_its_activations() -> None:
     assert lost[0] < 0.02 and lost == sorted(lost)
 
 
+def test_the_bits_are_a_parameter_of_a_torch_model() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).eval()
+    found = tw.compress(model, {"B": (1, 4)}, pool=16, activation_bits="A", max_error=2.0, args=(torch.zeros(2, 64),),
+                        dynamic_shapes=({0: "B"},))
+    fn = tw.compile(found.model)
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    assert found.layers[1].error > 0 and np.array_equal(fn(x, 8), fn(x, A=8)) and not np.array_equal(fn(x, 8), fn(x, 2))
+
+
 def stored_bytes(fn: tw.CompiledFunction) -> int:
     """Of all constants."""
     return sum(int(np.prod(c.shape)) * c.dtype.numpy.itemsize for c in fn.program.constants)
@@ -99,7 +109,8 @@ def test_what_stays_plain() -> None:
 
 def test_mistakes_are_named() -> None:
     g, _ = network()
-    for wrong, message in (({"pool": 300}, "pool=300"), ({"pool": 8, "pool_scope": "model"}, "pool_scope='model'"),
+    for wrong, message in (({"pool": 300}, "pool=300"), ({"pool": "x"}, "pool='x'"), ({"pool": 8, "seed": -1}, "seed=-1"),
+                           ({"pool": 8, "pool_scope": "model"}, "pool_scope='model'"),
                            ({"pool": 8, "assign": "near"}, "assign='near'"),
                            ({"activation_bits": 4}, "together with pool"),
                            ({"pool": 8, "activation_bits": 9}, "activation_bits=9")):

@@ -129,8 +129,8 @@ def compress(
             "layer", one for each. assign: vectors are compared by "distance", or by "cosine", after each output was brought to
             one size, which then has a scale (4 bytes) of its own. seed: of the k-means.
         activation_bits: with pools, what their weights are multiplied by is rounded to whole numbers of so many bits, 1 to 8,
-        with
-            a scale for each tensor, and multiplied as integers. A name is a dim of the range (1, 8), an argument of every call.
+            with a scale for each tensor, and multiplied as integers. A name is a dim of the range (1, 8), an argument of every
+            call.
         max_error: a weight stays plain where more than this share of its norm would be lost; default 0.2, of pools 0.8.
         keep: names of weights that stay plain, as the report calls them.
     Raises:

@@ -29,8 +29,10 @@ class PoolOptions:
 
     def check(self) -> None:
         """OptionError names what is no option."""
-        if not 2 <= self.entries <= MOST_ENTRIES:
-            raise OptionError(f"compress: pool={self.entries}; wanted 2 to {MOST_ENTRIES} vectors, which a byte tells apart")
+        if not isinstance(self.entries, int) or not 2 <= self.entries <= MOST_ENTRIES:
+            raise OptionError(f"compress: pool={self.entries!r}; wanted 2 to {MOST_ENTRIES} vectors, which a byte tells apart")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise OptionError(f"compress: seed={self.seed!r}; wanted a whole number from 0 on")
         for name, value, known in (("pool_scope", self.scope, SCOPES), ("assign", self.assign, ASSIGNS)):
             if value not in known:
                 raise OptionError(f"compress: {name}={value!r}; wanted {' or '.join(map(repr, known))}")

@@ -1,4 +1,4 @@
-"""A small network out of a pool of vectors, trained on with the pool: python examples/pooled_digits.py [--pools 64] [--seeds 1].
+"""A small network out of a pool of vectors, trained on with the pool: python examples/pooled_digits.py [--size small].
 
 scikit-learn's handwritten digits (1,797 images of 8x8), three 3x3 convolutions of 32, 64 and 64 channels, of which the last
 two are pooled. Training goes straight through: each step computes with the nearest vectors of the pool and with activations
@@ -152,8 +152,8 @@ def report(row: Row, network: Network, data: Digits, path: Path | None) -> None:
             file.write(json.dumps(asdict(row) | {"right": {str(b): round(v, 3) for b, v in shares.items()}}) + "\n")
 
 
-def compiled(network: Network, data: Digits, entries: int) -> dict[str, float]:
-    """Percent of right answers of one compiled model, by bits; it holds the weights as indices."""
+def compiled(network: Network, data: Digits, entries: int, save: Path | None) -> dict[int, float]:
+    """Percent of right answers of one compiled model, by bits. It holds the weights as indices; save: to this file."""
     plain = Network()
     plain.load_state_dict(network.state_dict())
     for mine, theirs in zip(plain.layers, network.layers, strict=True):
@@ -162,7 +162,9 @@ def compiled(network: Network, data: Digits, entries: int) -> dict[str, float]:
     found = tw.compress(plain.eval(), args=(data.images[:2],), dynamic_shapes=sizes, pool=entries, activation_bits="A")
     print(found)
     fn = tw.compile(found.model, {"B": (1, 1024)})
-    return {str(b): 100 * float((fn(data.images.numpy(), b).argmax(1) == data.labels.numpy()).mean()) for b in BITS}
+    if save is not None:
+        fn.save(save)
+    return {b: 100 * float((fn(data.images.numpy(), b).argmax(1) == data.labels.numpy()).mean()) for b in BITS}
 
 
 def main() -> None:
@@ -171,16 +173,19 @@ def main() -> None:
     parser.add_argument("--seeds", default="0", help="comma separated")
     parser.add_argument("--scopes", default="network", help="network, layer")
     parser.add_argument("--epochs", type=int, default=8, help="without a pool, and as many with one")
+    parser.add_argument("--size", choices=["full", "small"], default="full", help="small: one epoch each, compiled")
+    parser.add_argument("--save", type=Path, help="where to save the compiled model")
     parser.add_argument("--json", type=Path, help="append the records to this file")
     parser.add_argument("--compile", action="store_true", help="compile what was trained with a pool")
     given = parser.parse_args()
+    epochs = given.epochs if given.size == "full" else 1
     torch.set_num_threads(1)
     print(f"{'seed':>4} {'pool':>5} {'scope':8} {'':8}" + "".join(f"{f'A={b}':>7}" for b in BITS))
     for seed in (int(s) for s in given.seeds.split(",")):
         torch.manual_seed(seed)
         training, testing = Digits.split(seed)
         base = Network()
-        train(base, training, given.epochs, 4e-3, seed)
+        train(base, training, epochs, 4e-3, seed)
         report(Row(seed, 0, "", "plain"), base, testing, given.json)
         for scope in given.scopes.split(","):
             for entries in (int(p) for p in given.pools.split(",")):
@@ -188,10 +193,10 @@ def main() -> None:
                 network.load_state_dict(base.state_dict())
                 network.make_pools(entries, scope, seed)
                 report(Row(seed, entries, scope, "as it is"), network, testing, given.json)
-                train(network, training, given.epochs, 2e-3, seed, BITS[:-1])
+                train(network, training, epochs, 2e-3, seed, BITS[:-1])
                 report(Row(seed, entries, scope, "trained"), network, testing, given.json)
-                if given.compile:
-                    print({b: round(v, 2) for b, v in compiled(network, testing, entries).items()})
+                if given.compile or given.save or given.size == "small":
+                    print({b: round(v, 2) for b, v in compiled(network, testing, entries, given.save).items()})
 
 
 if __name__ == "__main__":

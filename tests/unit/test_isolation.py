@@ -81,7 +81,9 @@ def test_a_crash_of_a_pass_names_it_and_keeps_the_module(tmp_path: Path, monkeyp
                                                          capfd: pytest.CaptureFixture[str]) -> None:
     dump = tmp_path / "dump"
     monkeypatch.setenv("TILEWRIGHT_DUMP", str(dump))
-    with pytest.raises(BuildError, match=r"in pass fuse: .*SIGABRT.*reproduce with: tilewright opt .*--pass 'fuse'") as caught:
+    named = r"fuse\{numbers=true\}"
+    told = rf"in pass {named}: .*SIGABRT.*reproduce with: tilewright opt .*--pass '{named}'"
+    with pytest.raises(BuildError, match=told) as caught:
         tw.compile(model(), {"T": (1, 9)}, options={"isolate": True})
     command = str(caught.value).rpartition("reproduce with: tilewright ")[2].replace("'", "").split()
     assert main(command) == 0  # it is a module, and this process has no fault

@@ -40,9 +40,10 @@ class Thresholds:
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """One row, up to four, more."""
+    """One row, up to four, more; nothing where no operand is out of a pool."""
     form, extents = PoolFormat.of(workload), extents_of(workload)
-    assert form is not None
+    if form is None:
+        return (), Leaf(0)
     bits = row_bits(workload) if form.element == "i8" else None
     columns = extents.columns.constant or thresholds.columns
     share = -(-columns // max(1, limits.threads or limits.cores))  # of a core, where rows are few

@@ -22,6 +22,16 @@ PHASE = 16  # words of a phase, two lines of a cache
 _SPINS = 1000  # until a thread that waits lets others run: some 30 microseconds
 _PAUSE = {"x86_64": '  llvm.call_intrinsic "llvm.x86.sse2.pause"() : () -> ()'}
 
+_FIELDS = """\
+  %at = llvm.mul %number, %width : i64
+  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %total_at = llvm.getelementptr %phase[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %claims_at = llvm.getelementptr %phase[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %each_at = llvm.getelementptr %phase[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %least_at = llvm.getelementptr %phase[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %done_at = llvm.getelementptr %phase[8] : (!llvm.ptr) -> !llvm.ptr, i64"""  # where the words of the phase `%number` lie
+
 _TEXT = """
 llvm.func internal @tw_share(%kernel: !llvm.ptr, %slots: !llvm.ptr, %units: i64, %work: i64, %low: i64, %high: i64,
                              %workspace: !llvm.ptr) {
@@ -96,14 +106,7 @@ llvm.func internal @tw_phases(%head: !llvm.ptr, %begin: i64, %end: i64, %workspa
 ^phase(%number: i64):
   %odd = llvm.and %turn, %one : i64
   %back = llvm.icmp "ne" %odd, %zero : i64
-  %at = llvm.mul %number, %width : i64
-  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
-  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %total_at = llvm.getelementptr %phase[2] : (!llvm.ptr) -> !llvm.ptr, i64
-  %claims_at = llvm.getelementptr %phase[3] : (!llvm.ptr) -> !llvm.ptr, i64
-  %each_at = llvm.getelementptr %phase[4] : (!llvm.ptr) -> !llvm.ptr, i64
-  %least_at = llvm.getelementptr %phase[5] : (!llvm.ptr) -> !llvm.ptr, i64
-  %done_at = llvm.getelementptr %phase[8] : (!llvm.ptr) -> !llvm.ptr, i64
+$FIELDS
   %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
   %total = llvm.load %total_at : !llvm.ptr -> i64
   %claims = llvm.load %claims_at : !llvm.ptr -> i64
@@ -182,14 +185,7 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i
   %count = llvm.load %head : !llvm.ptr -> i64
   llvm.br ^phase(%one, %one : i64, i64)
 ^phase(%number: i64, %useful: i64):
-  %at = llvm.mul %number, %width : i64
-  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
-  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %total_at = llvm.getelementptr %phase[2] : (!llvm.ptr) -> !llvm.ptr, i64
-  %claims_at = llvm.getelementptr %phase[3] : (!llvm.ptr) -> !llvm.ptr, i64
-  %each_at = llvm.getelementptr %phase[4] : (!llvm.ptr) -> !llvm.ptr, i64
-  %least_at = llvm.getelementptr %phase[5] : (!llvm.ptr) -> !llvm.ptr, i64
-  %done_at = llvm.getelementptr %phase[8] : (!llvm.ptr) -> !llvm.ptr, i64
+$FIELDS
   %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
   %calls = llvm.load %group : !llvm.ptr -> i64
   llvm.br ^sum(%zero, %zero : i64, i64)
@@ -246,7 +242,7 @@ def together_ir(arch: str) -> str:
     `tw_share(kernel, slots, units, work, low, high, workspace)` runs those of a kernel's units that begin in its pieces
     [low, high) of `work`.
     """
-    text = _TEXT.replace("$PAUSE", _PAUSE.get(arch, ""))
+    text = _TEXT.replace("$PAUSE", _PAUSE.get(arch, "")).replace("$FIELDS", _FIELDS)
     for name, number in (("ENTRY", ENTRY), ("UNITS", UNITS), ("KERNEL", KERNEL), ("SLOTS", SLOTS), ("LOOP", PARALLEL_FOR),
                          ("PIECES", PIECES), ("PHASE", PHASE), ("SPINS", _SPINS), ("CLAIM", PIECES // 2)):
         text = text.replace(f"({name} ", f"({number} ").replace(f"[{name}]", f"[{number}]")

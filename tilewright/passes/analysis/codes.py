@@ -22,6 +22,7 @@ BYTE_BITS = 8
 _CASTS = ("arith.extui", "arith.extf", "arith.uitofp")
 _SHIFTED = {"arith.muli": lambda a, b: a * b, "arith.shli": lambda a, b: a << b, "arith.remui": lambda a, b: a % b,
             "arith.remsi": lambda a, b: a % b, "arith.andi": lambda a, b: a & b}  # fmt: skip
+_REMAINDERS = ("arith.remui", "arith.remsi")
 _SAME = ("arith.index_cast", "arith.index_castui", "arith.trunci", "arith.extui", "arith.extsi")
 
 
@@ -176,12 +177,12 @@ def _phase(shift: ir.Value, bits: int) -> int | None:
     each = 8 // bits
     loops = set[int]()
     for k in range(2 * each):
-        if _shifted(shift, k, loops) != k % each * bits:
+        if number_at(shift, k, loops) != k % each * bits:
             return None
     return loops.pop() if len(loops) == 1 else None
 
 
-def _shifted(value: ir.Value, k: int, loops: set[int]) -> int | None:
+def number_at(value: ir.Value, k: int, loops: set[int]) -> int | None:
     """An integer of the body where the loop that it reads the number of is at k; the loops are noted."""
     made = owner(value)
     if made is None:
@@ -191,10 +192,10 @@ def _shifted(value: ir.Value, k: int, loops: set[int]) -> int | None:
     if made.name == "linalg.index":
         loops.add(integer(made.attributes["dim"]))
         return k
-    given = [_shifted(v, k, loops) for v in made.operands]
-    if None in given or made.name not in (*_SHIFTED, *_SAME):
-        return None
+    given = [number_at(v, k, loops) for v in made.operands]
     known = [g for g in given if g is not None]
+    if len(known) < len(given) or made.name not in (*_SHIFTED, *_SAME) or (made.name in _REMAINDERS and known[1] <= 0):
+        return None
     return known[0] if made.name in _SAME else _SHIFTED[made.name](*known)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.passes.analysis.codes import number_at
 from tilewright.passes.analysis.contraction import Contraction
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
@@ -20,7 +21,6 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 MOST_ENTRIES = 256  # that a byte tells apart
 _CASTS = ("arith.extf", "arith.sitofp")
 _NUMBERS = ("arith.index_castui", "arith.extui")
-_SAME = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _term(value: ir.Value, arguments: Sequence[ir.Value]) -> tuple[Book, int] | 
         return None
     number = _index(entry, arguments, t.shape[0])
     loops = set[int]()
-    if number is None or any(_number(place, k, loops) != k % t.shape[1] for k in range(2 * t.shape[1])) or len(loops) != 1:
+    if number is None or any(number_at(place, k, loops) != k % t.shape[1] for k in range(2 * t.shape[1])) or len(loops) != 1:
         return None
     return Book(number, pool), loops.pop()
 
@@ -180,27 +180,6 @@ def _argument(value: ir.Value, arguments: Sequence[ir.Value]) -> int | None:
     while (made := owner(value)) is not None and made.name == "arith.extf":
         value = made.operands[0]
     return arguments.index(value) if made is None and value in arguments else None
-
-
-def _number(value: ir.Value, k: int, loops: set[int]) -> int | None:
-    """A number of the body where the loop that it reads the number of is at k; the loops are noted."""
-    made = owner(value)
-    if made is None:
-        return None
-    if made.name == "arith.constant":
-        return integer(made.attributes["value"])
-    if made.name == "linalg.index":
-        loops.add(integer(made.attributes["dim"]))
-        return k
-    given = [_number(v, k, loops) for v in made.operands]
-    if None in given:
-        return None
-    known = [g for g in given if g is not None]
-    if made.name in _SAME:
-        return known[0]
-    if made.name in ("arith.remui", "arith.remsi"):
-        return known[0] % known[1] if known[1] > 0 else None
-    return known[0] & known[1] if made.name == "arith.andi" else None
 
 
 def _placed(found: Pools) -> Pools | None:

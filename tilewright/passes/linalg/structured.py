@@ -118,6 +118,11 @@ def compose(outer: ir.AffineMap, inner: ir.AffineMap) -> ir.AffineMap:
     return ir.AffineMap.get(inner.n_dims, 0, [e.compose(inner) for e in outer.results])
 
 
+def loop_map(loops: int, *results: int) -> ir.AffineMap:
+    """The map of so many loops to those of these numbers."""
+    return ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(d) for d in results])
+
+
 def covers_loops(maps: Sequence[ir.AffineMap]) -> bool:
     """Is every loop an axis of some operand, so that its extent is known?"""
     return {position(e) for m in maps for e in m.results} >= set(range(maps[0].n_dims))

@@ -31,6 +31,7 @@ from tilewright.passes.linalg.structured import (
     inits,
     inputs,
     iterator_kinds,
+    loop_map,
     main_of,
     rebuild,
     users,
@@ -168,7 +169,7 @@ class _Rewriter:
         f = self.views.shapes.dims(filters)[0]
         ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
         start = self.views.reshape(inits(op)[0], [n, f, h * w])
-        maps = [_map(4, 0, 3, 2), _map(4, 1, 3), _map(4, 0, 1, 2)]
+        maps = [loop_map(4, 0, 3, 2), loop_map(4, 1, 3), loop_map(4, 0, 1, 2)]
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
         self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
 
@@ -177,7 +178,7 @@ class _Rewriter:
         filters = inputs(op)[1]
         d = [ir.AffineExpr.get_dim(i) for i in range(7)]
         window = [d[1 + i] * strides[i] + d[4 + i] * dilations[i] for i in range(2)]
-        maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), _map(7, 3, 6, 4, 5), _map(7, 0, 1, 2, 3)]
+        maps = [ir.AffineMap.get(7, 0, [d[0], *window, d[6]]), loop_map(7, 3, 6, 4, 5), loop_map(7, 0, 1, 2, 3)]
         made = rebuild(op, [image, filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
         self._back(op, made.results[0])
 
@@ -192,8 +193,8 @@ class _Rewriter:
     def _over_filters(self, op: ir.Operation) -> None:
         """Loops image, pixel, filter, then place in the window, channel."""
         order = (0, 2, 1, 4, 3)
-        read, by, _ = (compose(m, _map(5, *order)) for m in maps_of(op))
-        maps = [_reordered(read, _last_order(3)), by, _map(5, 0, 1, 2)]
+        read, by, _ = (compose(m, loop_map(5, *order)) for m in maps_of(op))
+        maps = [_reordered(read, _last_order(3)), by, loop_map(5, 0, 1, 2)]
         made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [self._start(op)], maps,
                        ["parallel"] * 3 + ["reduction"] * 2)
         self._back(op, made.results[0])
@@ -212,7 +213,7 @@ class _Rewriter:
         maps, other = maps_of(op), inputs(op)[1]
         written = [position(e) for e in maps[-1].results]
         order = [*(written[a] for a in _LAST), *(d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction")]
-        loops = _map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
+        loops = loop_map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
         image, kernel, result = (compose(m, loops) for m in maps)
         if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
             other, kernel = transposed(self.views, other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
@@ -235,9 +236,9 @@ class _Rewriter:
         op, maps = phased.op, maps_of(phased.op)
         beside = [d for pair in zip(phased.places, phased.phases, strict=True) for d in pair]
         order = [phased.batch, *beside, phased.filter, *phased.taps, phased.channel]
-        loops = _map(len(order), *(order.index(d) for d in range(len(order))))
+        loops = loop_map(len(order), *(order.index(d) for d in range(len(order))))
         read, by, _ = (compose(m, loops) for m in maps)
-        accesses = [_reordered(read, _LAST), by, _map(len(order), *range(6))]
+        accesses = [_reordered(read, _LAST), by, loop_map(len(order), *range(6))]
         old = self.views.shapes.dims(op.results[0])
         start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
         made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
@@ -301,7 +302,7 @@ class _Rewriter:
         """What `op` makes channels last of images; its loops in that order."""
         maps = maps_of(op)
         written = [position(e) for e in maps[-1].results]
-        loops = _map(4, *(written.index(d) for d in range(4)))  # loop of the new op at each loop of the old one
+        loops = loop_map(4, *(written.index(d) for d in range(4)))  # loop of the new op at each loop of the old one
         known = [self._known(v) if a == _LAST else None for v, a in zip(inputs(op), axes, strict=False)]
         ins = [v if image is None else image for v, image in zip(inputs(op), known, strict=False)]
         accesses = [compose(m if image is None else maps[-1], loops) for m, image in zip(maps, known, strict=False)]
@@ -324,7 +325,7 @@ class _Rewriter:
             return
         written = [position(e) for e in maps_of(op)[-1].results]
         order = [written[a] for a in _LAST]
-        loops = _map(4, *(order.index(d) for d in range(4)))  # loop of the channels-last op at each loop of the old one
+        loops = loop_map(4, *(order.index(d) for d in range(4)))  # loop of the channels-last op at each loop of the old one
         ins = [self._image(v) if a == _SAME else v for v, a in zip(inputs(op), axes, strict=False)]
         accesses = [ir.AffineMap.get_identity(4) if a == _SAME else compose(m, loops)
                     for m, a in zip(maps_of(op), axes, strict=False)]
@@ -486,7 +487,3 @@ def _padded(op: ir.Operation, source: ir.Value, order: Sequence[int]) -> ir.Valu
 def _reordered(m: ir.AffineMap, order: Sequence[int]) -> ir.AffineMap:
     """The map with result order[i] at place i."""
     return ir.AffineMap.get(m.n_dims, 0, [m.results[a] for a in order])
-
-
-def _map(loops: int, *results: int) -> ir.AffineMap:
-    return ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(d) for d in results])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper
-from tilewright.passes.linalg.structured import compose, inits, inputs, iterator_kinds, rebuild, users
+from tilewright.passes.linalg.structured import compose, inits, inputs, iterator_kinds, loop_map, rebuild, users
 from tilewright.passes.linalg.symbolic import SymbolicShapes, reassociation
 from tilewright.passes.mlir import ir, maps_of, owner, position
 
@@ -55,11 +55,11 @@ class GroupedConvolution:
         n, groups, filters, *places = views.shapes.dims(self.op.results[0])
         channels = views.shapes.dims(inputs(self.op)[1])[2]
         cut = views.reshape(image, [*views.shapes.dims(image)[:3], groups, channels])
-        loops = _map(8, 0, 3, 4, 1, 2, 7, 5, 6)  # loop of the new op at each loop of the old one
+        loops = loop_map(8, 0, 3, 4, 1, 2, 7, 5, 6)  # loop of the new op at each loop of the old one
         read, by, _ = (compose(m, loops) for m in maps_of(self.op))
         read = ir.AffineMap.get(8, 0, [read.results[a] for a in (0, 3, 4, 1, 2)])
         start = views.reshape(inits(self.op)[0], [n, *places, groups, filters])
-        made = rebuild(self.op, [cut, inputs(self.op)[1]], [start], [read, by, _map(8, 0, 1, 2, 3, 4)],
+        made = rebuild(self.op, [cut, inputs(self.op)[1]], [start], [read, by, loop_map(8, 0, 1, 2, 3, 4)],
                        ["parallel"] * 5 + ["reduction"] * 3)
         return views.reshape(made.results[0], [n, *places, groups * filters])
 
@@ -78,13 +78,9 @@ def _is_grouped(op: ir.Operation) -> bool:
     if op.name != "linalg.generic" or len(op.results) != 1 or len(op.operands) != 3 or product_of(op) is None:
         return False
     image, by, result = maps_of(op)
-    if result != _map(8, 0, 1, 2, 3, 4) or by != _map(8, 1, 2, 5, 6, 7) or \
+    if result != loop_map(8, 0, 1, 2, 3, 4) or by != loop_map(8, 1, 2, 5, 6, 7) or \
             iterator_kinds(op) != ["parallel"] * 5 + ["reduction"] * 3:
         return False
     read = list(image.results)
     windows = [set(linear_terms(e) or ()) for e in read[3:]]
     return [position(e) for e in read[:3]] == [0, 1, 5] and windows == [{3, 6}, {4, 7}]
-
-
-def _map(loops: int, *results: int) -> ir.AffineMap:
-    return ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(d) for d in results])

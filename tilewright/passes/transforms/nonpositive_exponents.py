@@ -1,4 +1,4 @@
-"""nonpositive-exponents: exponentials whose argument is never above 0 say so, which takes about a quarter fewer operations.
+"""nonpositive-exponents: exponentials whose argument is never above 0 say so, which takes fewer operations.
 
 So are the decays of a state, e^(d a) with a step d > 0 and a rate a < 0 (Mamba: d = softplus(..), a = -e^(..)), and e^(-x^2).
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.linalg.copies import transposed
 from tilewright.passes.linalg.reshape import Reshaper, product
-from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild
+from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, loop_map, rebuild
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.runtime.shape import Expr
@@ -71,7 +71,7 @@ class PhasedConvolution:
         n, c, *places = shapes.dims(image)
         filters, rows = self._filters(views, [self.channel, self.filter, *self.phases], 1)
         start = views.reshape(inits(self.op)[0], [n, rows, product(places)])
-        maps = [_map(4, 0, 3, 2), _map(4, 3, 1), _map(4, 0, 1, 2)]
+        maps = [loop_map(4, 0, 3, 2), loop_map(4, 3, 1), loop_map(4, 0, 1, 2)]
         made = rebuild(self.op, [views.reshape(image, [n, c, product(places)]), filters], [start], maps,
                        ["parallel", "parallel", "parallel", "reduction"])
         return self._beside(views, made.results[0])
@@ -85,7 +85,8 @@ class PhasedConvolution:
         for i, e in enumerate(list(maps_of(self.op)[0].results)[2:]):
             terms = linear_terms(e) or {}
             read.append(d[2 + i] * terms[self.places[i]] + d[3 + rank + i] * terms[self.taps[i]])
-        maps = [ir.AffineMap.get(len(d), 0, read), _map(len(d), 1, *range(2 + rank, len(d))), _map(len(d), *range(2 + rank))]
+        by, written = loop_map(len(d), 1, *range(2 + rank, len(d))), loop_map(len(d), *range(2 + rank))
+        maps = [ir.AffineMap.get(len(d), 0, read), by, written]
         dims = shapes.dims(self.op.results[0])
         start = views.reshape(inits(self.op)[0], [dims[0], rows, *dims[2::2]])
         made = rebuild(self.op, [inputs(self.op)[0], filters], [start], maps,
@@ -110,7 +111,3 @@ class PhasedConvolution:
         rank, dims = len(self.places), list(views.shapes.dims(self.op.results[0]))
         apart = views.reshape(value, [*dims[:2], *dims[3::2], *dims[2::2]])
         return transposed(views, apart, [0, 1, *(a for i in range(rank) for a in (2 + rank + i, 2 + i))])
-
-
-def _map(loops: int, *results: int) -> ir.AffineMap:
-    return ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(d) for d in results])

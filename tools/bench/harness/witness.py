@@ -34,8 +34,8 @@ def second_cache(path: Path = _SIZE) -> int:
 
 
 def reader(threads: int = 1) -> Callable[[], float]:
-    """A function that reads a buffer and gives the seconds of the fastest of some reads; of threads that read one each for a while,
-    the median of the slowest one."""
+    """A function that reads a buffer and gives the seconds of the fastest of some reads; of threads that read one each at once,
+    the median of the slowest."""
     buffers = [np.ones(int(second_cache() * _SHARE) // 4, np.float32) for _ in range(threads)]
 
     def seconds(buffer: np.ndarray) -> float:

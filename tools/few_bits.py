@@ -2,7 +2,7 @@
 
     python -m tools.few_bits [--cases 500] [--seed 0] [--target host:x86-64-v3] [--until 250]
 
-Each model has a random format (1, 2, 4, 8 bits with groups, scales and zero points, rows of f32 or bytes; pools of 2 to 256
+Each model has a random format (1 to 8 bits with groups, scales and zero points, rows of f32 or bytes; pools of 2 to 256
 vectors, one to three books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is
 called with several numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
 magnitudes. Prints what was wrong and a line of counts; the exit code is 1 where anything was. A model follows from its seed.
@@ -21,6 +21,8 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.ops.codes import planes
+from tilewright.compiler.ops.packed_weight import packed
 
 _ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33)
 _FLOAT, _BYTES = 3e-6, 2e-5  # of the terms' magnitudes; where rows are scaled group by group
@@ -121,26 +123,27 @@ def convolutions(rng: np.random.Generator, target: str) -> Iterator[Outcome]:
 
 
 def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome]:
-    """1, 2, 4 and 8 bits, with groups and zero points, rows of f32 and of bytes."""
-    bits, n = int(rng.choice([1, 2, 4, 8])), int(rng.integers(1, 120))
-    group = int(rng.choice([0, 16, 32, 48, 64])) if bits > 1 else int(rng.choice([0, 32, 64]))
+    """1 to 8 bits, with groups and zero points, rows of f32 and of bytes."""
+    bits, n = int(rng.integers(1, 9)), int(rng.integers(1, 120))
+    group = int(rng.choice([0, 16, 32, 48, 64] if min(planes(bits)) > 1 else [0, 32, 64]))
     k = int(rng.integers(1, 300)) if not group or rng.integers(2) else group * int(rng.integers(1, 7))
     groups = max(1, -(-k // group)) if group else 1
-    codes = rng.integers(0, 256, (n, -(-k * bits // 8)), dtype=np.uint8)
+    codes = rng.integers(0, 1 << bits, (n, k), dtype=np.uint8)
     scale = ((rng.random((n, groups)) + 0.5) / 8).astype("f4")
     zero = [None, "u8", "f4"][int(rng.integers(3))]
     whole, real = rng.integers(0, 1 << bits, (n, groups), dtype=np.uint8), rng.normal(2, 1, (n, groups)).astype("f4")
     points = whole if zero == "u8" else real
-    spread = np.stack([(codes >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)], -1).reshape(n, -1)[:, :k].astype(np.float64)
     at = np.arange(k) // (group or k)
-    weight = (spread - (points[:, at].astype(np.float64) if zero else 1 << (bits - 1))) * scale.astype(np.float64)[:, at]
+    middle = points[:, at].astype(np.float64) if zero else float(1 << (bits - 1))
+    weight = (codes - middle) * scale.astype(np.float64)[:, at]
     for activations in ("f32", "int8"):
         g = ops.Graph()
-        given = [a if groups > 1 or a is codes else a[:, 0] for a in (codes, scale, *([points] if zero else []))]
-        if n == 1 and min(a.size for a in given) == 1:
+        given = [a if groups > 1 else a[:, 0] for a in (scale, *([points] if zero else []))]
+        stored = packed(codes, bits)
+        if n == 1 and min(a.size for a in (*given, *stored)) == 1:
             return
         kept = [g.constant(np.ascontiguousarray(a)) for a in given]
-        w = ops.decode(kept[0], kept[1], kept[2] if zero else None, bits=bits, group=group, depth=k)
+        w = ops.decode([g.constant(c) for c in stored], kept[0], kept[1] if zero else None, bits=bits, group=group, depth=k)
         g.output(ops.dense(g.input("x", ["M", k]), w, transposed=True))
         fn = tw.compile(g, {"M": (0, 40)}, target=target, options={"activations": activations})
         for rows in _ROWS:

@@ -10,6 +10,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.ops import PackedWeight
+from tilewright.compiler.ops.codes import planes
 from tilewright.runtime.errors import OptionError, ShapeError
 
 RNG = np.random.default_rng(5)
@@ -18,10 +19,14 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 def value(w: PackedWeight) -> np.ndarray[Any, Any]:
     """The weight in float64."""
-    codes = np.stack([(w.codes >> s) & ((1 << w.bits) - 1) for s in range(0, 8, w.bits)], -1).reshape(len(w.codes), -1)
+    codes, place = np.zeros((len(w.scale), w.depth), np.int64), 0
+    for part, bits in zip(w.codes, planes(w.bits), strict=True):
+        spread = np.stack([(part >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)], -1).reshape(len(part), -1)
+        codes += spread[:, : w.depth].astype(np.int64) << place
+        place += bits
     zero = float(1 << (w.bits - 1)) if w.zero is None else w.zero
     point = np.repeat(zero.astype(np.float64), w.group, 1) if isinstance(zero, np.ndarray) else zero
-    return (codes[:, : w.depth] - point) * np.repeat(w.scale.astype(np.float64), w.group, 1)
+    return (codes - point) * np.repeat(w.scale.astype(np.float64), w.group, 1)
 
 
 def words(codes: np.ndarray[Any, Any], order: tuple[int, ...] = tuple(range(8))) -> np.ndarray[Any, Any]:
@@ -30,7 +35,7 @@ def words(codes: np.ndarray[Any, Any], order: tuple[int, ...] = tuple(range(8)))
     return np.bitwise_or.reduce(parts << (4 * np.arange(8, dtype=np.uint32)), axis=-1).view(np.int32)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("zero", [None, "whole", "real"])
 def test_plain_codes(bits: int, signed: bool, zero: str | None) -> None:
@@ -41,7 +46,8 @@ def test_plain_codes(bits: int, signed: bool, zero: str | None) -> None:
     found = PackedWeight.plain(codes, scale, points, bits=bits, signed=signed)
     shift = 0 if points is None else np.repeat(points, 10, 1)
     assert np.allclose(value(found), (codes - shift) * np.repeat(scale.astype(np.float64), 10, 1), rtol=1e-5, atol=1e-5)
-    assert found.codes.shape == (5, -(-30 * bits // 8)) and found.bytes >= found.codes.nbytes + scale.nbytes
+    assert [c.shape for c in found.codes] == [(5, -(-30 * b // 8)) for b in planes(bits)]
+    assert found.bytes >= sum(c.nbytes for c in found.codes) + scale.nbytes
     assert zero != "whole" or (isinstance(found.zero, np.ndarray) and found.zero.dtype == np.uint8)
 
 
@@ -51,12 +57,15 @@ def blocks(kind: str, n: int, k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[
     if kind == "Q8_0":
         codes = RNG.integers(-128, 128, (len(scale), 32), dtype=np.int8)
         return np.concatenate([scale.view(np.uint8), codes.view(np.uint8)], 1), (codes * scale.astype(np.float64)).reshape(n, k)
-    stored = RNG.integers(0, 256, (len(scale), 16), dtype=np.uint8)
-    codes = np.concatenate([stored & 15, stored >> 4], 1).astype(np.float64) - 8
+    stored = RNG.integers(0, 256, (len(scale), 20 if kind == "Q5_0" else 16), dtype=np.uint8)
+    low = stored[:, -16:]
+    codes = np.concatenate([low & 15, low >> 4], 1).astype(np.float64) - 8
+    if kind == "Q5_0":
+        codes += 16 * np.unpackbits(stored[:, :4], axis=1, bitorder="little") - 8.0
     return np.concatenate([scale.view(np.uint8), stored], 1), (codes * scale.astype(np.float64)).reshape(n, k)
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_0", "Q8_0"])
 def test_gguf_blocks(kind: str) -> None:
     raw, want = blocks(kind, 6, 96)
     found = PackedWeight.gguf(raw, kind, (6, 96))
@@ -95,7 +104,8 @@ def test_a_product_of_gguf_blocks() -> None:
 
 
 @pytest.mark.parametrize("change,error,message", [
-    ({"bits": 3}, OptionError, "3 bits"), ({"codes": np.full((2, 8), 16)}, OptionError, "hold 0 to 15, or pass signed=True"),
+    ({"bits": 9}, OptionError, "9 bits; wanted 1 to 8"),
+    ({"codes": np.full((2, 8), 16)}, OptionError, "hold 0 to 15, or pass signed=True"),
     ({"codes": np.full((2, 8), -9), "signed": True}, OptionError, "hold -8 to 7"),
     ({"scale": np.ones((2, 3))}, ShapeError, "groups divide K"), ({"zero": np.ones((2, 1))}, ShapeError, "one for each scale"),
 ])  # fmt: skip
@@ -107,7 +117,7 @@ def test_bad_codes_are_named(change: dict[str, Any], error: type[Exception], mes
 
 def test_bad_blocks_are_named() -> None:
     raw, _ = blocks("Q4_0", 2, 32)
-    with pytest.raises(OptionError, match="Q4_0 or Q8_0"):
+    with pytest.raises(OptionError, match="Q4_0, Q5_0, Q8_0"):
         PackedWeight.gguf(raw, "Q4_K", (2, 32))
     for shape in ((2, 40), (3, 32)):
         with pytest.raises(ShapeError, match="bytes for Q4_0"):

@@ -19,7 +19,7 @@ def compress_command(
     file: ModelFile,
     output: Annotated[Path, typer.Option("-o", "--output", help="The artifact to write.")] = Path("model.tw"),
     dim: Dims = None,
-    bits: Annotated[int, typer.Option(help="Of a weight: 1, 2, 4 or 8.")] = 4,
+    bits: Annotated[int, typer.Option(help="Of a weight: 1 to 8.")] = 4,
     group: Annotated[int, typer.Option(help="Values along the sum that share a scale; 0 for one scale a row.")] = 32,
     pool: Annotated[
         int | None, typer.Option(help="Weights become indices of so many vectors of 8 values, 2 to 256, in place of codes.")

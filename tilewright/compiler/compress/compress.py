@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.import_model import import_model
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.ops.bits import MOST_BITS
-from tilewright.compiler.ops.codes import WIDTHS, decode
+from tilewright.compiler.ops.codes import decode, planes
 from tilewright.compiler.ops.graph import Graph
 from tilewright.compiler.ops.pools import decode_pool
 from tilewright.passes.base import PassPipeline
@@ -67,7 +67,7 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Format:
-    """bits: 1, 2, 4 or 8. group: values along K that share a scale, 0 for all. pool: of weights that become indices in place of
+    """bits: 1 to 8. group: values along K that share a scale, 0 for all. pool: of weights that become indices in place of
     codes. most: error beyond which a weight stays plain. keep: names of weights that do."""
 
     bits: int
@@ -79,11 +79,12 @@ class Format:
 
     def check(self) -> None:
         """OptionError names what is no format."""
-        if self.bits not in WIDTHS:
-            raise OptionError(f"compress: bits={self.bits}; wanted one of {', '.join(map(str, WIDTHS))}")
-        if self.group and (self.group < _LEAST_GROUP or self.group % (32 // self.bits)):
-            raise OptionError(f"compress: group={self.group}; wanted 0, one scale a row, or a multiple of {32 // self.bits} from "
-                              f"{_LEAST_GROUP} on, so that groups are whole words of {self.bits}-bit codes")
+        if not planes(self.bits):
+            raise OptionError(f"compress: bits={self.bits}; wanted 1 to 8")
+        least = min(planes(self.bits))
+        if self.group and (self.group < _LEAST_GROUP or self.group % (32 // least)):
+            raise OptionError(f"compress: group={self.group}; wanted 0, one scale a row, or a multiple of {32 // least} from "
+                              f"{_LEAST_GROUP} on, so that groups are whole words of {least}-bit codes")
         rows = self.activation_bits
         if rows is not None and (self.pool is None or (isinstance(rows, int) and not 1 <= rows <= MOST_BITS)):
             raise OptionError(f"compress: activation_bits={rows!r}; wanted 1 to {MOST_BITS}, or the name of a dim, "
@@ -124,7 +125,7 @@ def compress(
 
     Args:
         model, dynamic_dims, constants, args, kwargs, dynamic_shapes: as of `compile`.
-        bits: of a code: 1, 2, 4 or 8. group: values along K that share a scale; 0 for one scale a row.
+        bits: of a code, 1 to 8. group: values along K that share a scale; 0 for one scale a row.
         pool: vectors of a pool, 2 to 256; bits and group then have no effect. pool_scope: "network", one pool for all weights, or
             "layer", one for each. assign: vectors are compared by "distance", or by "cosine", after each output was brought to
             one size, which then has a scale (4 bytes) of its own. seed: of the k-means.
@@ -219,9 +220,10 @@ class _Rewriting:
         if made.error > form.most:
             return replace(layer, reason=f"would lose {made.error:.1%}, more than {form.most:.1%}"), None
         graph = Graph()
-        codes, scale = graph.input("codes", list(made.codes.shape), "ui8"), graph.input("scale", list(made.scale.shape))
+        codes = [graph.input(f"codes{i}", list(c.shape), "ui8") for i, c in enumerate(made.codes)]
+        scale = graph.input("scale", list(made.scale.shape))
         graph.output(decode(codes, scale, bits=made.bits, group=made.group, depth=value.shape[1]))
-        return replace(layer, bits=made.bytes * 8 / value.size, error=made.error), Decoding(graph, (made.codes, made.scale))
+        return replace(layer, bits=made.bytes * 8 / value.size, error=made.error), Decoding(graph, (*made.codes, made.scale))
 
     def _of_pools(self, weights: Sequence[Weight], whole: int) -> list[tuple[Layer, Decoding | None]]:
         """All weights by indices, or why some stay."""

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.compiler.ops.packed_weight import packed
+
 _TRIED = np.linspace(0.70, 1.05, 15)  # of the scale at which the largest value of a group is a code
 _AT_ONCE = 1 << 20  # values
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits. scale: f32 [N, groups], or [N] of one group.
+    """codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits; of 3, 5, 6 and 7 bits several, as `decode` takes
+    them. scale: f32 [N, groups], or [N] of one group.
 
     error: the norm of what is lost, as a share of the weight's.
     """
 
-    codes: np.ndarray
+    codes: tuple[np.ndarray, ...]
     scale: np.ndarray
     bits: int
     group: int
@@ -25,7 +28,7 @@ class Quantised:
 
     @property
     def bytes(self) -> int:
-        return int(self.codes.nbytes + self.scale.nbytes)
+        return int(sum(c.nbytes for c in self.codes) + self.scale.nbytes)
 
 
 def quantise(weight: np.ndarray, bits: int, group: int) -> Quantised:
@@ -45,8 +48,8 @@ def quantise(weight: np.ndarray, bits: int, group: int) -> Quantised:
     decoded = (codes.astype(np.float32) - np.float32(1 << (bits - 1))) * scale[:, None]
     lost = float(np.linalg.norm((values - decoded).reshape(n, -1)[:, :k].astype(np.float64)))
     whole = float(np.linalg.norm(weight.astype(np.float64)))
-    return Quantised(_packed(codes.reshape(n, -1)[:, :k], bits), scale.reshape((n, groups) if groups > 1 else (n,)), bits, group,
-                     lost / whole if whole else 0.0)
+    return Quantised(packed(codes.reshape(n, -1)[:, :k], bits), scale.reshape((n, groups) if groups > 1 else (n,)),
+                     bits, group, lost / whole if whole else 0.0)
 
 
 def _nearest(values: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,16 +68,3 @@ def _nearest(values: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         best[better], scale[better] = error[better], tried[better]
         codes[better] = code[better].astype(np.uint8)
     return codes, scale
-
-
-def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
-    """[N, K] codes, several in a byte."""
-    each = 8 // bits
-    n, k = codes.shape
-    padded = np.zeros((n, -(-k // each) * each), np.uint8)
-    padded[:, :k] = codes
-    parts = padded.reshape(n, -1, each)
-    found = np.zeros(parts.shape[:2], np.uint8)
-    for i in range(each):
-        found |= parts[:, :, i] << np.uint8(i * bits)
-    return found

@@ -14,9 +14,15 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 WIDTHS = (1, 2, 4, 8)  # bits of a code, of which whole ones fill a byte
+PLANES = {3: (2, 1), 5: (4, 1), 6: (4, 2), 7: (4, 2, 1)}  # other bits, as codes of these, the low bits of a code first
 
 
-def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, bits: int = 4, group: int = 0,
+def planes(bits: int) -> tuple[int, ...]:
+    """Bits of the tensors of codes that codes of so many bits are stored as; none where there is no such format."""
+    return (bits,) if bits in WIDTHS else PLANES.get(bits, ())
+
+
+def decode(codes: Tensor | Sequence[Tensor], scale: Tensor, zero: Tensor | float | None = None, *, bits: int = 4, group: int = 0,
            depth: int | None = None) -> Tensor:
     """The weight [N, K] whose element [n, k] is (code[n, k] - zero[n, k // group]) * scale[n, k // group].
 
@@ -25,20 +31,29 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
 
     Args:
         codes: ui8 [N, bytes], 8 / bits codes a byte, the first in its low bits. Bytes beyond K codes are not read. Or si8 [N, K],
-            codes of 8 bits with a sign, as `quantise` gives them.
+            codes of 8 bits with a sign, as `quantise` gives them. Codes of 3, 5, 6 and 7 bits are several such tensors, each with
+            some of their bits, the low ones first: 2 and 1, 4 and 1, 4 and 2, or 4, 2 and 1 bits.
         scale: [N, groups], or [N] where all of a row share one; of the type of the result, or a narrower float. Products of few
             rows multiply the sums of a group by it, so that one that is not finite may give infinity in place of NaN.
         zero: float or ui8 like the scale, or one number for all; default 2 ** (bits - 1), the middle of the codes, or 0 where
             they have a sign.
-        bits: 1, 2, 4 or 8. group: codes along K that share a scale; 0 for all of them. depth: K; default all codes.
+        bits: 1 to 8. group: codes along K that share a scale; 0 for all of them. depth: K; default all codes.
     Raises:
-        OptionError: another number of bits, a negative group. DTypeError, ShapeError: an operand does not fit.
+        OptionError: another number of bits, or of tensors for them, a negative group. DTypeError, ShapeError: an operand does not
+            fit.
     """
     if group < 0:
         raise OptionError(f"decode: groups of {group} codes; wanted 1 or more, or 0 for one scale a row")
-    if bits not in WIDTHS:
-        raise OptionError(f"decode: codes of {bits} bits; wanted {', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]}; store 3-bit "
-                          "codes in 4 bits and 5 to 7-bit codes in 8")
+    widths = planes(bits)
+    if not widths:
+        raise OptionError(f"decode: codes of {bits} bits; wanted 1 to 8")
+    given = [codes] if isinstance(codes, Tensor) else list(codes)
+    if len(given) != len(widths):
+        raise OptionError(f"decode: {len(given)} tensors for codes of {bits} bits; wanted {len(widths)}, of "
+                          f"{' and '.join(map(str, widths))} bits")
+    if len(widths) > 1:
+        return _decoded_in_planes(given, widths, scale, zero, group, depth)
+    (codes,) = given
     want_rank("decode", "the tensor of codes", codes, 2)
     want_float("decode", scale)
     if codes.dtype is not DType.U8 and (codes.dtype is not DType.I8 or bits != 8):
@@ -82,6 +97,36 @@ def decode(codes: Tensor, scale: Tensor, zero: Tensor | float | None = None, *, 
         inputs.append((zero, along[: zero.rank]))
     result = codes.graph.empty(DType.F32, [rows, Expr.of(total)])
     return codes.graph.generic(inputs, (result, ["d0", "d1"]), ["parallel", "parallel"], body)
+
+
+def _decoded_in_planes(codes: Sequence[Tensor], widths: Sequence[int], scale: Tensor, zero: Tensor | float | None, group: int,
+                       depth: int | None) -> Tensor:
+    """The low bits, and the others as multiples of their place; products go to each (distribute-codes).
+
+    The middle of all codes is the middle of the highest bits.
+    """
+    bits = sum(widths)
+    for c in codes:
+        want_rank("decode", "the tensor of codes", c, 2)
+        if c.dtype is not DType.U8:
+            raise DTypeError(f"decode: codes of {c.dtype.value}; wanted ui8, packed bytes, where bits={bits}")
+        if c.dims[1].constant is None:
+            raise ShapeError(f"decode: the codes are {shown(c.dims)}; wanted a static number of bytes a row")
+    held = min((c.dims[1].constant or 0) * (8 // b) for c, b in zip(codes, widths, strict=True))
+    total = held if depth is None else depth
+    if any(c.dims[0] != codes[0].dims[0] for c in codes):
+        raise ShapeError(f"decode: codes of {' and '.join(shown(c.dims) for c in codes)}; wanted equal numbers of rows")
+    rest = [0.0] * (len(codes) - 1)
+    points = [*rest, None] if zero is None else [zero, *rest]
+    parts = [decode(c, scale, p, bits=b, group=group, depth=total) for c, p, b in zip(codes, points, widths, strict=True)]
+
+    def summed(*values: Scalar) -> Scalar:
+        found, place = values[0], widths[0]
+        for value, width in zip(values[1:], widths[1:], strict=True):
+            found, place = found + value * float(1 << place), place + width
+        return found
+
+    return scale.graph.pointwise("decode", summed, *parts)
 
 
 def quantise(x: Tensor, group: int = 0) -> tuple[Tensor, Tensor]:

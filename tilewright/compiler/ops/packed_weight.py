@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.ops.codes import WIDTHS, decode
+from tilewright.compiler.ops.codes import decode, planes
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.runtime.errors import OptionError, ShapeError
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_GGUF = {"Q4_0": 18, "Q8_0": 34}  # bytes of a block
+_GGUF = {"Q4_0": 18, "Q5_0": 22, "Q8_0": 34}  # bytes of a block
 _GGUF_BLOCK = 32  # values
 _AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # column of eight that each four bits of an int32 hold
 _NIBBLES = 8  # codes of an int32
@@ -22,14 +22,15 @@ _NIBBLES = 8  # codes of an int32
 class PackedWeight:
     """The weight [N, K] whose element [n, k] is (code - zero) * scale, one scale and zero point a group of k.
 
-    codes: ui8 [N, bytes], 8 / bits a byte, the first in its low bits. scale: f16 or f32 [N, groups]. zero: ui8 or f32 like it,
-    or one number for all; None for the middle of the codes. bits: 1, 2, 4 or 8. group: values along K of a scale. depth: K.
+    codes: ui8 [N, bytes], 8 / bits a byte, the first in its low bits; of 3, 5, 6 and 7 bits several, as `decode` takes them.
+    scale: f16 or f32 [N, groups]. zero: ui8 or f32 like it,
+    or one number for all; None for the middle of the codes. bits: 1 to 8. group: values along K of a scale. depth: K.
 
     Made by `PackedWeight.plain(codes, scale, zero)` of one integer a value, `.gguf(data, "Q4_0", (n, k))`,
     `.awq(qweight, qzeros, scales)` and `.gptq(qweight, qzeros, scales)`.
     """
 
-    codes: Array
+    codes: tuple[Array, ...]
     scale: Array
     zero: Array | float | None
     bits: int
@@ -43,8 +44,8 @@ class PackedWeight:
         Raises:
             OptionError: other bits, or a code that they do not hold. ShapeError: groups that do not divide K.
         """
-        if bits not in WIDTHS:
-            raise OptionError(f"PackedWeight: codes of {bits} bits; wanted one of {', '.join(map(str, WIDTHS))}")
+        if not planes(bits):
+            raise OptionError(f"PackedWeight: codes of {bits} bits; wanted 1 to 8")
         codes, scale = np.asarray(codes), np.asarray(scale)
         if codes.ndim != 2 or scale.ndim != 2 or len(scale) != len(codes) or not scale.shape[1] or \
                 codes.shape[1] % scale.shape[1]:
@@ -66,20 +67,20 @@ class PackedWeight:
         elif not signed:
             point = 0.0
         kept = scale if scale.dtype in (np.float16, np.float32) else scale.astype(np.float32)
-        return PackedWeight(_packed(wide.astype(np.uint8), bits), np.ascontiguousarray(kept), point, bits,
+        return PackedWeight(packed(wide.astype(np.uint8), bits), np.ascontiguousarray(kept), point, bits,
                             codes.shape[1] // scale.shape[1], codes.shape[1])
 
     @staticmethod
     def gguf(data: Array, kind: str, shape: tuple[int, int]) -> PackedWeight:
-        """Of the bytes of a GGUF tensor of type Q4_0 or Q8_0: blocks of 32 values with an f16 scale. shape: [N, K], the reverse
-        of what the file's header says.
+        """Of the bytes of a GGUF tensor of type Q4_0, Q5_0 or Q8_0: blocks of 32 values with an f16 scale. shape: [N, K], the
+        reverse of what the file's header says.
 
         Raises:
             OptionError: another type. ShapeError: other bytes than the shape has.
         """
         n, k = shape
         if kind not in _GGUF:
-            raise OptionError(f"PackedWeight.gguf: type {kind!r}; wanted {' or '.join(_GGUF)}")
+            raise OptionError(f"PackedWeight.gguf: type {kind!r}; wanted {', '.join(_GGUF)}")
         raw, blocks = np.ascontiguousarray(data).view(np.uint8).reshape(-1), n * (k // _GGUF_BLOCK)
         if k % _GGUF_BLOCK or raw.size != blocks * _GGUF[kind]:
             raise ShapeError(f"PackedWeight.gguf: {raw.size} bytes for {kind} of {n} x {k}; wanted {blocks * _GGUF[kind]}, and "
@@ -88,8 +89,12 @@ class PackedWeight:
         scale, stored = block[:, :2].copy().view(np.float16).reshape(n, -1), block[:, 2:]
         if kind == "Q8_0":
             return PackedWeight.plain(stored.copy().view(np.int8).reshape(n, k), scale, bits=8, signed=True)
-        codes = np.concatenate([stored & 15, stored >> 4], 1).reshape(n, k)  # the low halves of all bytes, then the high ones
-        return PackedWeight.plain(codes.astype(np.int8) - 8, scale, signed=True)
+        low = stored[:, -_GGUF_BLOCK // 2 :]  # the low halves of all bytes, then the high ones
+        codes = np.concatenate([low & 15, low >> 4], 1).astype(np.int8)
+        if kind == "Q5_0":
+            codes += np.unpackbits(stored[:, :4], axis=1, bitorder="little").astype(np.int8) * 16
+            return PackedWeight.plain(codes.reshape(n, k) - 16, scale, bits=5, signed=True)
+        return PackedWeight.plain(codes.reshape(n, k) - 8, scale, signed=True)
 
     @staticmethod
     def awq(qweight: Array, qzeros: Array, scales: Array) -> PackedWeight:
@@ -120,17 +125,27 @@ class PackedWeight:
             return graph.constant(array if array.shape[1] > 1 else array[:, 0])
 
         zero = factor(self.zero) if isinstance(self.zero, np.ndarray) else self.zero
-        return decode(graph.constant(self.codes), factor(self.scale), zero, bits=self.bits, group=self.group, depth=self.depth)
+        codes = [graph.constant(c) for c in self.codes]
+        return decode(codes, factor(self.scale), zero, bits=self.bits, group=self.group, depth=self.depth)
 
     @property
     def bytes(self) -> int:
         """Of all that is stored."""
-        return sum(a.nbytes for a in (self.codes, self.scale, self.zero) if isinstance(a, np.ndarray))
+        return sum(a.nbytes for a in (*self.codes, self.scale, self.zero) if isinstance(a, np.ndarray))
 
 
 def _spread(words: Array) -> Array:
     """Eight codes of 4 bits of each int32, [rows, columns, 8], the low bits first."""
     return np.stack([(words.view(np.uint32) >> (4 * i)) & 15 for i in range(_NIBBLES)], -1).astype(np.int64)
+
+
+def packed(codes: Array, bits: int) -> tuple[Array, ...]:
+    """[N, K] codes, one a byte, as the tensors of packed codes that `decode` takes."""
+    found, place = list[Array](), 0
+    for width in planes(bits):
+        found.append(_packed((codes >> np.uint8(place)) & np.uint8((1 << width) - 1), width))
+        place += width
+    return tuple(found)
 
 
 def _packed(codes: Array, bits: int) -> Array:

@@ -12,6 +12,7 @@ from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.integer_products import IntegerProducts
@@ -43,6 +44,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         SplitInit(),
         Normalize(),
         Mlir("canonicalize,cse"),
+        DistributeCodes(),
         *([integers, Mlir("canonicalize,cse")] if integers is not None else []),
         FindCodes(),
         *([activations, Mlir("canonicalize,cse")] if activations is not None else []),

@@ -24,6 +24,7 @@ from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.decompose import Decompose
+from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
 from tilewright.passes.transforms.expand_layouts import ExpandLayouts
 from tilewright.passes.transforms.extract_to_operand import ExtractToOperand
@@ -78,6 +79,7 @@ PASSES: tuple[type[Pass], ...] = (
     WidenAccumulator,
     Normalize,
     IntegerProducts,
+    DistributeCodes,
     FindCodes,
     QuantiseActivations,
     ConstantsAlongK,

@@ -34,7 +34,6 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
     with ExitStack() as stack:
         stack.callback(log.finish)
         if farm is not None:
-            load_libraries()
             tables = default_tables(model.workloads, compilation.limits, builder, numerics)
             known = known_to_log(model, log)
             if compilation.on_gpu:

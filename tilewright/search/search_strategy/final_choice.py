@@ -11,10 +11,8 @@ from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
-from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.database.records import cells
 from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
-from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.selection import Selection, verified
@@ -47,7 +45,9 @@ def certified(ledger: SearchLedger) -> Tuned:
     if not ledger.time.affords("selection"):
         return _tuned(ledger, None)
     ledger.verify_from_now()
+    before = ledger.trials
     verify(ledger)
+    ledger.verified += ledger.trials - before
     chosen = ledger.selection()
     found = _tuned(ledger, chosen)
     if chosen is None or not ledger.task.held_out:
@@ -100,9 +100,7 @@ def _rivals(ledger: SearchLedger, chosen: Selection, usual: Untuned, shape: Dims
 
 def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
     held_out, options = ledger.task.held_out, ledger.options
-    space = FeatureSpace(ledger.form, held_out)
-    evidence = Evidence.of(space, None, ledger.model, ledger.records, options.thread_choices)
-
+    evidence = ledger.reckoner.held_out(ledger.records)
     at_once = ledger.measurer.context.at_once > 1
 
     def going() -> bool:

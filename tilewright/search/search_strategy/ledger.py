@@ -9,24 +9,20 @@ from dataclasses import replace
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.dispatch import select
-from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.cost_model.forms import form_of
-from tilewright.search.cost_model.measured import refit_device, training_samples
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
 from tilewright.search.protocols import Measurement
 from tilewright.search.runner.measurer import MeasureContext, Measurer
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.outcome import Progress
-from tilewright.search.search_strategy.selection import Selection, select_kernels, serves_all
+from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner, Subject
+from tilewright.search.search_strategy.selection import Selection
 from tilewright.search.search_strategy.thread_bound import thread_bound
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Task, Untuned
-
-_FINALISTS = 48
-_GROWTH = 1.15  # of the samples, before the model is trained again
 
 Place = tuple[int, int, int]  # numbers of the shape, threads, number of the configuration
 Variant = tuple[TileConfig, Dims, int]  # on so many threads
@@ -35,25 +31,24 @@ Variant = tuple[TileConfig, Dims, int]  # on so many threads
 class SearchLedger:
     """Of one task.
 
-    focus: factors of the importance of each point, while only a part of the range is looked at. gain: what the last proposals
-    promised, as a share of the weighted time. time: until when what is done now may last: of the search or of its end.
+    reckoner: what follows from the records. focus: factors of the importance of each point, while only a part of the range is
+    looked at. gain: what the last proposals promised, as a share of the weighted time. verified: trials of the choice. time:
+    until when what is done now may last: of the search or of its end.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
-                 progress: Callable[[Progress], None]) -> None:
+                 progress: Callable[[Progress], None], make: MakeReckoner = LocalReckoner) -> None:
         self.task, self.budget, self.options, self.progress = task, budget, options, progress
         self.clock = context.environment.clock
         self._started = self.clock()
         self.lattice = task.lattice()
         self.form = form_of(self.lattice)
         self.measurer = Measurer(task.workload, context, self.form.note)
-        self.model = CostModel(prior=prior)
         self.points = task.points.without(task.held_out).thin(options.points)
-        self.space = FeatureSpace(self.form, self.points.shapes)
+        self.reckoner = make(Subject(task, self.points, options, prior), self.form)
         self.focus: Floats | None = None
-        self.gain = 1.0
+        self.gain, self.verified = 1.0, 0
         self.time = self.measurer.time
-        _ = self.lattice.config_columns  # all that is learned and chosen reads them: they are a part of opening the search
         self.time.costs["opening"] = self.clock() - self._started
         self._evidence: Evidence | None = None
         self._outdated = True
@@ -98,10 +93,12 @@ class SearchLedger:
     def _certify_from(self) -> float:
         return 1 - self.options.certify * bool(self.task.held_out)
 
-    def keep_for_the_end(self, seconds: float | None) -> None:
-        """Set the budget so that the search is over now: so many seconds are left, or, None, its share of the trials."""
+    def keep_for_the_end(self, seconds: float | None, trials: int | None = None) -> None:
+        """Set the budget so that the search is over now: so many seconds are left, or, None, so many trials to verify the choice,
+        or, None too, their share of those that were taken."""
         if seconds is None:
-            self.budget = Budget(trials=round(self.trials / self._search_until))
+            share = self._search_until if trials is None else self._certify_from
+            self.budget = Budget(trials=round((self.trials + (trials or 0)) / share))
         else:
             whole = seconds / max(1 - self._search_until, 1e-9)
             self.budget = Budget(seconds=whole)
@@ -125,7 +122,7 @@ class SearchLedger:
         """What the measurements say, since `outdate` was last called, or since there was last time to look."""
         if self._evidence is None or (self._outdated and self.time.affords("evidence")):
             with self.time.part("evidence"):
-                self._evidence = Evidence.of(self.space, self.points, self.model, self.records, self.options.thread_choices)
+                self._evidence = self.reckoner.evidence(self.records)
             self._outdated = False
         if self.focus is not None:
             focused = self._evidence.importance * self.focus
@@ -142,11 +139,7 @@ class SearchLedger:
         if not self.time.affords("learn"):
             return
         with self.time.part("learn"):
-            if self.model.prior is not None:
-                refit_device(self.form, self.records, self.model.prior)
-            samples = training_samples(self.form, self.records)
-            if samples is not None and len(samples) >= _GROWTH * self.model.samples:
-                self.model.fit([samples])
+            self.reckoner.learn(self.records)
 
     def taken(self) -> set[int]:
         """Configurations that were measured or cannot be built."""
@@ -214,18 +207,7 @@ class SearchLedger:
         if not self.evidence.curves:
             return None
         with self.time.part("selection"):
-            return self._selected(hopeful)
-
-    def _selected(self, hopeful: bool) -> Selection | None:
-        leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
-        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
-        leading |= {self.lattice.texts[c] for c in defaults}
-        full = FeatureSpace(self.form, self.task.points.shapes)
-        records = [r for r in self.records if r.config in leading]
-        if not any(serves_all(full, c) for c in self.evidence.curves):
-            return None
-        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices, defaults)
-        return select_kernels(self.task, self.untuned(), full, evidence, self.options, hopeful)
+            return self.reckoner.choice(self.records, self.untuned(), hopeful)
 
     def report(self, phase: str) -> None:
         """Tell of the state."""

@@ -22,6 +22,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _FIRST = 0.4  # share of the time in which the operators are opened and measured for the first time
 _TASTE = 0.5  # times what making a space took, that its first measurements get at least
 _KEPT, _MOST_KEPT = 0.25, 0.5  # shares of the time for verifying and certifying what was found: usually, and at most
+_SEARCHED, _VERIFIED = 0.6, 0.85  # shares of the trials until which is searched, and verified, as one operator's (TuneOptions)
 _DRAWS, _SHORT = 2048, (120, 72, 2)  # draws of a prior; steps of a chain, those that are dropped, of which one each is kept
 _CHOICES = 3  # selections of an operator in the end: what to verify, once more, and what to keep
 
@@ -81,7 +82,7 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     taken = sum(u.tuner.ledger.trials for u in uses)
     budget = ModelBudget(
         None if end is None else max(0.0, end - clock()),
-        None if wanted.trials is None else max(0, round((1 - plan.kept) * wanted.trials) - taken),
+        None if wanted.trials is None else max(0, round(_SEARCHED * wanted.trials) - taken),
         wanted.until_regret,
     )
     pool = BeliefPool(plan.options.beliefs, clock=clock) if flight is None else quick_beliefs(plan.options.beliefs, clock)
@@ -90,7 +91,8 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
         tuner = ModelTuner(operator_arms(uses, peak, clock, plan.buckets), budget, clock, plan.options, log, pool, progress)
     else:
         arms = batch_arms(uses, peak, clock, plan.buckets)
-        tuner = ParallelTuner(arms, budget, clock, flight.jobs, plan.options, log, pool, progress, flight.in_flight, flight.told)
+        options = replace(plan.options, slot_seconds=plan.options.slot_seconds or plan.options.least)  # no slot is timed there
+        tuner = ParallelTuner(arms, budget, clock, flight.jobs, options, log, pool, progress, flight.in_flight, flight.told)
         first = {arm.key.rpartition("/")[0]: arm for arm in reversed(arms)}
         tuner.measure([(arm, c) for arm in first.values() for c in arm.untuned()])
         tuner.begin_anew()
@@ -98,7 +100,9 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     progress(tuner.state())
     tuner.run()
     left = None if wanted.seconds is None else max(0.0, begin + wanted.seconds - clock())
-    return FoundModel(tuner, finish(_by_gain(uses, tuner), left))
+    spent = sum(u.tuner.ledger.trials for u in uses)
+    trials = None if wanted.trials is None else max(0, round(_VERIFIED * wanted.trials) - spent)
+    return FoundModel(tuner, finish(_by_gain(uses, tuner), left, trials))
 
 
 def quick_beliefs(options: BeliefOptions, clock: Callable[[], float] = lambda: 0.0) -> BeliefPool:

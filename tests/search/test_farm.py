@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -21,8 +22,10 @@ from search_surfaces import dense
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
+from tilewright.compiler.tuning.farm_cluster import placed
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.target import Target
 from tilewright.search.database.farm_records import MarkRecord
 from tilewright.search.database.records import TuningLog
 from tilewright.search.database.workload_form import WorkloadForm
@@ -42,7 +45,7 @@ from tilewright.search.runner.ray_runner import (
 )
 from tilewright.search.runner.serving import WITH_PARENT
 from tools.farm_faults import OWN, ancestors, processes
-from tools.ray_cluster import started
+from tools.ray_cluster import NODE, started
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -292,6 +295,31 @@ def test_one_job_for_a_host_and_a_gpu(cluster: Any, tmp_path: Path) -> None:
     for device in (None, "emulator"):
         np.testing.assert_allclose(tw.load(tmp_path / "m.tw", device=device)(x, w), x @ w)
     assert not left_of_actors()
+
+
+def test_runners_are_where_nodes_have_the_label_that_is_asked_for(cluster: Any, tmp_path: Path,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    node = cluster.add_node(**NODE, labels={"tilewright-kind": "measured"})
+    target = Target.parse("host")
+    try:
+        room = placed(tw.Farm(cluster.address, 1, 2, labels={"tilewright-kind": "measured"}, join_seconds=_PATIENCE), target)
+        where = ray.util.placement_group_table(room.group)["bundles_to_node_id"]
+        assert (room.runners, room.builders) == (2, 1) and where[0] == where[1] == node.node_id
+        ray.util.remove_placement_group(room.group)
+        with pytest.raises(OptionError, match=r"wanted 1 runners of 1 cores \(label tilewright-kind=other\)"):
+            placed(tw.Farm(cluster.address, 1, 1, labels={"tilewright-kind": "other"}, join_seconds=2.0), target)
+        (tmp_path / "m.mlir").write_text(MODEL)
+        line = ["tune", str(tmp_path / "m.mlir"), "--dim", "T=1:16", "--ray", cluster.address, "--builders", "1",
+                "--runners", "1", "--trials", "6", "--threads", "1", "--log", str(tmp_path / "log.jsonl"),
+                "-o", str(tmp_path / "m.tw"), "--no-isolate", "--json"]
+        assert main([*line, "--runner-label", "tilewright-kind=measured"]) == 0
+        events = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+        farms = [e for e in events if e["event"] == "farm"]
+        assert farms[-1]["measurements"] and farms[-1]["nodes"] == 4
+        assert main([*line, "--runner-label", "tilewright-kind"]) == 1
+        assert "--runner-label" in capsys.readouterr().err
+    finally:
+        cluster.remove_node(node)
 
 
 def test_a_target_that_is_named_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

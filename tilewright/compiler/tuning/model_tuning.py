@@ -46,7 +46,10 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     make = LocalReckoner if farm is None else farm.reckoners.of
     openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits, make))
                 for w in model.workloads]
-    peak = gpu_peak(found_limits) if found_limits else measure_peak(thread_count(wanted.threads) if farm is None else 1)
+    if found_limits is not None:
+        peak = gpu_peak(found_limits)
+    else:
+        peak = measure_peak(thread_count(wanted.threads)) if farm is None else farm.reckoners.peak()
     plan = SearchPlan(ModelBudget(seconds_to_search(model), wanted.trials, wanted.until_regret), context.environment.clock,
                       ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
     plan = replace(plan, kept=CERTIFIED_SHARE) if is_held_to_batches(model) else plan
@@ -56,7 +59,8 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     else:
         farm.log = log
         with ThreadedJobs(builder, runner, farm.workers.actors.size, farm.runner.size) as jobs:
-            found = search_model(openings, plan, peak, log, told, Flight(jobs, farm.farm.in_flight, farm.follow))
+            flight = Flight(jobs, farm.farm.in_flight, farm.follow, farm.reckoners.beliefs)
+            found = search_model(openings, plan, peak, log, told, flight)
         assert isinstance(found.tuner, ParallelTuner)
         farm.finish(found.tuner.flown)
     for workload in model.workloads:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.search.database.records import TuningLog
 from tilewright.search.search_strategy.outcome import Tuned
-from tilewright.search.task_scheduler.belief import EmceeSampler
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, quick_beliefs
 from tilewright.search.task_scheduler.candidate_jobs import Jobs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from tilewright.search.task_scheduler.operator_arms import OperatorUse, batch_arms, finish, operator_arms
@@ -23,7 +22,6 @@ _FIRST = 0.4  # share of the time in which the operators are opened and measured
 _TASTE = 0.5  # times what making a space took, that its first measurements get at least
 _KEPT, _MOST_KEPT = 0.25, 0.5  # shares of the time for verifying and certifying what was found: usually, and at most
 _SEARCHED, _VERIFIED = 0.6, 0.85  # shares of the trials until which is searched, and verified, as one operator's (TuneOptions)
-_DRAWS, _SHORT = 2048, (120, 72, 2)  # draws of a prior; steps of a chain, those that are dropped, of which one each is kept
 _CHOICES = 3  # selections of an operator in the end: what to verify, once more, and what to keep
 
 
@@ -50,11 +48,12 @@ class SearchPlan:
 @dataclass(frozen=True)
 class Flight:
     """Where candidates of a search go. in_flight: most of them at a time; None: as many as keep the runners at work. told: how
-    many are under way, after each end."""
+    many are under way, after each end. beliefs: makes those of the arms."""
 
     jobs: Jobs
     in_flight: int | None = None
     told: Callable[[FlightProgress], None] = lambda state: None
+    beliefs: Callable[[BeliefOptions, Callable[[], float]], BeliefPool] = quick_beliefs
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,8 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
         None if wanted.trials is None else max(0, round(_SEARCHED * wanted.trials) - taken),
         wanted.until_regret,
     )
-    pool = BeliefPool(plan.options.beliefs, clock=clock) if flight is None else quick_beliefs(plan.options.beliefs, clock)
+    believed = plan.options.beliefs
+    pool = BeliefPool(believed, clock=clock) if flight is None else flight.beliefs(believed, clock)
     tuner: ModelTuner
     if flight is None:
         tuner = ModelTuner(operator_arms(uses, peak, clock, plan.buckets), budget, clock, plan.options, log, pool, progress)
@@ -103,11 +103,6 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     spent = sum(u.tuner.ledger.trials for u in uses)
     trials = None if wanted.trials is None else max(0, round(_VERIFIED * wanted.trials) - spent)
     return FoundModel(tuner, finish(_by_gain(uses, tuner), left, trials))
-
-
-def quick_beliefs(options: BeliefOptions, clock: Callable[[], float] = lambda: 0.0) -> BeliefPool:
-    """Of the driver of a farm, which decides for many: by draws, or short chains."""
-    return BeliefPool(replace(options, draws=_DRAWS), EmceeSampler(*_SHORT), clock=clock)
 
 
 def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None,

@@ -29,6 +29,9 @@ from tilewright.search.search_strategy.reckoner import LocalReckoner, Reckoner, 
 from tilewright.search.search_strategy.selection import Selection
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.task import Untuned
+from tilewright.search.task_scheduler.belief import Prediction
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, Histories, quick_beliefs
+from tilewright.search.task_scheduler.peak import Peak, measure_peak
 
 _LONGEST = 120.0  # seconds of a question
 _WITH_RECORDS = ("learn", "evidence", "held_out", "choice", "propose")
@@ -53,6 +56,7 @@ class ReckonerActor:
     def __init__(self, identify: Callable[[], str]) -> None:
         self._fingerprint, self._allowed = identify(), os.sched_getaffinity(0)
         self._known: dict[str, tuple[LocalReckoner, list[TuningRecord]]] = {}
+        self._beliefs: BeliefPool | None = None
 
     def where(self) -> bytes:
         return msgspec.json.encode(ActorProcess.here())
@@ -85,6 +89,26 @@ class ReckonerActor:
         given = (records, *arguments) if what in _WITH_RECORDS else arguments
         return len(records), getattr(reckoner, what)(*given), time.monotonic() - begin
 
+    def believe(self, options: BeliefOptions, histories: Histories, pending: Mapping[str, int]) -> Any:
+        """(predictions of all arms, the likeliest parameters of each, fits so far, seconds that it took)."""
+        begin = time.monotonic()
+        os.sched_setaffinity(0, unclaimed(self._allowed))
+        if self._beliefs is None:
+            self._beliefs = quick_beliefs(options)
+        found = self._beliefs.predictions(histories, pending)
+        likeliest = {key: self._beliefs.likeliest(key) for key in histories}
+        return found, likeliest, self._beliefs.fits, time.monotonic() - begin
+
+    def foresee(self, key: str, best: float, at: float) -> Prediction | None:
+        """Of an arm by the beliefs that it was last asked for; None where it holds none."""
+        return None if self._beliefs is None else self._beliefs.predict(key, best, at)
+
+    def peak(self) -> tuple[float, float]:
+        """Operations and bytes a second of a core here (measure_peak)."""
+        os.sched_setaffinity(0, unclaimed(self._allowed))
+        found = measure_peak()
+        return found.flops, found.bytes
+
 
 class RayReckoners:
     """The actor of a farm and what asks it.
@@ -102,6 +126,18 @@ class RayReckoners:
         """A MakeReckoner."""
         return RayReckoner(self.pool, subject, form)
 
+    def beliefs(self, options: BeliefOptions, clock: Callable[[], float]) -> BeliefPool:
+        """Of the arms of a search, in the actor."""
+        return RayBeliefs(self.pool, options, clock)
+
+    def peak(self) -> Peak:
+        """Of a core of the cluster."""
+        try:
+            return Peak(*self.pool.request(lambda actor: actor.peak.remote(), _LONGEST).value)
+        except ActorLostError as lost:
+            LOG.warning("the driver measures the peak by itself: %s", lost)
+            return measure_peak()
+
     def close(self) -> None:
         self.pool.close()
 
@@ -111,6 +147,53 @@ class RayReckoners:
             raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {self._fingerprint[:12]}, got "
                               f"{facts.fingerprint[:12]}; install there what is here, libraries too")
         return facts.name
+
+
+class RayBeliefs(BeliefPool):
+    """Beliefs that an actor holds. It is told the whole history of each arm every time, so another one may take its place."""
+
+    def __init__(self, actors: ActorPool, options: BeliefOptions, clock: Callable[[], float]) -> None:
+        super().__init__(options, clock=clock)
+        self._actors = actors
+        self._likeliest: dict[str, Floats] = {}
+        self._told: Histories = {}
+        self._own: BeliefPool | None = None
+
+    def predictions(self, histories: Histories, pending: Mapping[str, int]) -> Mapping[str, Prediction]:
+        begin, self._told = self.clock(), histories
+        found: Mapping[str, Prediction]
+        if self._own is None:
+            try:
+                reply = self._actors.request(lambda actor: actor.believe.remote(self.options, histories, pending), _LONGEST)
+                found, self._likeliest, self.fits, worked = reply.value
+                self._actors.account(reply, worked)
+                self.seconds += self.clock() - begin
+                return found
+            except ActorLostError as lost:
+                LOG.warning("the driver holds beliefs by itself from now on: %s", lost)
+                self._own = quick_beliefs(self.options, self.clock)
+        found = self._own.predictions(histories, pending)
+        self._likeliest = {key: self._own.likeliest(key) for key in histories}
+        self.seconds += self.clock() - begin
+        return found
+
+    def predict(self, key: str, best: float, at: float) -> Prediction:
+        while self._own is None:
+            found = self._foreseen(key, best, at)
+            if found is not None:
+                return found
+            self.predictions(self._told, {})  # the actor is another one; or there is none, and there are own ones from now on
+        return self._own.predict(key, best, at)
+
+    def _foreseen(self, key: str, best: float, at: float) -> Prediction | None:
+        try:
+            found: Prediction | None = self._actors.request(lambda actor: actor.foresee.remote(key, best, at), _LONGEST).value
+        except ActorLostError:
+            return None
+        return found
+
+    def likeliest(self, key: str) -> Floats:
+        return self._likeliest[key]
 
 
 class RayReckoner:

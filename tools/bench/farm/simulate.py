@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.search.database.measurement_table import OperatorTable, read_tables
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions
-from tilewright.search.task_scheduler.model_search import quick_beliefs
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, quick_beliefs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.parallel_tuner import FlightProgress, ParallelTuner
 from tilewright.search.task_scheduler.policies import policies

@@ -29,7 +29,7 @@ from tilewright.runtime.target import Target
 from tilewright.search.database.farm_records import MarkRecord
 from tilewright.search.database.records import TuningLog
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.drift import Reference
 from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located
@@ -224,9 +224,9 @@ class Stranger:
 class Drifting(Stranger):
     """A runner whose core takes twice as long all at once."""
 
-    def measure(self, request: bytes, code: bytes) -> bytes:
+    def measure(self, request: bytes, cases: bytes, *codes: bytes) -> bytes:
         asked = msgspec.json.decode(request, type=MeasureRequest)
-        return msgspec.json.encode(MeasureReply(tuple(Measured((1e-6,)) for _ in asked.places), (2.0, 2.1, 1.9), 0.0))
+        return msgspec.json.encode(MeasureReply(tuple(Measured((1e-6,)) for _ in asked.launches), (2.0, 2.1, 1.9), 0.0))
 
 
 def test_a_runner_that_drifts_is_put_in_quarantine(cluster: Any) -> None:
@@ -237,7 +237,7 @@ def test_a_runner_that_drifts_is_put_in_quarantine(cluster: Any) -> None:
     try:
         assert runner.pool.wait(_PATIENCE) == 1
         kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
-        one, two = runner.run_all(dense(8), kernel, b"code", [((("d0", 4),), 1), ((("d0", 8),), 1)])
+        one, two = runner.run_all(dense(8), [KernelAt(kernel, b"code", (("d0", m),)) for m in (4, 8)])
         assert one.seconds == two.seconds == (1e-6,) and one.runner == found[0].runner
         assert (found[0].since, found[0].until) == (100.0, 101.0) and "drifted by 100.0%" in found[0].reason
         mark = MarkRecord(found[0].runner, found[0].since, found[0].until, found[0].reason)
@@ -379,8 +379,8 @@ def test_weights_are_where_the_model_leaves_them(monkeypatch: pytest.MonkeyPatch
     actor = RunnerActor(1, lambda: ("a" * 64, "this"), lambda count: (tuple(os.sched_getaffinity(0)), []), RunnerWork())
     kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
     for state, restarts in (((), 0), (("--weights=memory:100",), 1), (("--weights=memory:100",), 1), ((), 2)):
-        request = MeasureRequest(WorkloadForm.of(dense(8)), kernel, (({"d0": 4}, 1),), None, state)
-        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"code"), type=MeasureReply)
+        request = MeasureRequest(WorkloadForm.of(dense(8)), (kernel,), ((0, {"d0": 4}, 1),), None, state)
+        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"", b"code"), type=MeasureReply)
         assert reply.measured[0].cache == " ".join((WITH_PARENT, *state)) and actor._runner.closed == restarts
 
 

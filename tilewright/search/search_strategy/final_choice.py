@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -101,14 +102,13 @@ def _rivals(ledger: SearchLedger, chosen: Selection, usual: Untuned, shape: Dims
 def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
     held_out, options = ledger.task.held_out, ledger.options
     evidence = ledger.reckoner.held_out(ledger.records)
-    at_once = ledger.measurer.context.at_once > 1
 
     def going() -> bool:
         return ledger.budget.seconds is None or (ledger.spent < 1 and ledger.time.affords())
 
     def seconds(leaf: Leaf, shape: Dims) -> float:
         """Of a lattice number (as `kernel`) at a shape, measured now."""
-        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=not at_once)
+        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
         return float("inf") if record is None else record.time
 
     usual = ledger.untuned()
@@ -118,11 +118,8 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
         plain = _plain_at(ledger, usual, shape)
         compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
-    if at_once:
-        configs = ledger.lattice.configs
-        groups = [[(configs[x.kernel], shape, x.threads) for x in dict.fromkeys((d, p, *rivals)) if x is not None]
-                  for shape, d, p, rivals in compared]
-        ledger.take_all("certifying", groups, going)
+    if ledger.takes_groups:
+        return _rounds_at_once(ledger, compared, going)
     found = []
     for shape, dispatched, plain, rivals in compared:
         if not going():
@@ -132,6 +129,27 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
             found.append(entry)
         ledger.report("certifying")
     return found
+
+
+def _rounds_at_once(ledger: SearchLedger, compared: Sequence[tuple[Dims, Leaf, Leaf | None, Sequence[Leaf]]],
+                    going: Callable[[], bool]) -> list[Entry]:
+    """The rounds of each shape as one request."""
+    configs = ledger.lattice.configs
+    timed = [list(dict.fromkeys((d, *([] if p is None else [p]), *rivals))) for _, d, p, rivals in compared]
+    groups = [[(configs[x.kernel], c[0], x.threads) for _ in range(TURNS) for x in leaves]
+              for c, leaves in zip(compared, timed, strict=True)]
+    found = []
+    for (shape, dispatched, plain, rivals), taken in zip(compared, ledger.take_all("certifying", groups, going), strict=True):
+        if taken is not None:
+            entry = measure_entry(shape, dispatched, rivals, _told(taken), TURNS, plain)
+            found += [] if entry is None else [entry]
+    return found
+
+
+def _told(seconds: Sequence[float]) -> Callable[[Leaf, Dims], float]:
+    """What was measured already, in the order in which it is asked for."""
+    left = iter(seconds)
+    return lambda leaf, shape: next(left)
 
 
 def _plain_at(ledger: SearchLedger, usual: Untuned, shape: Dims) -> Leaf | None:

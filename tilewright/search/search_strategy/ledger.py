@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tilewright.runtime.program.dispatch import select
 from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement, RunnerOfMany
 from tilewright.search.runner.measurer import MeasureContext, Measurer
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.outcome import Progress
@@ -155,34 +156,47 @@ class SearchLedger:
         self.measurer.measure(config, shape, threads, again)
         self.report(phase)
 
-    def take_all(self, phase: str, groups: Sequence[Sequence[Variant]], going: Callable[[], bool]) -> None:
-        """Measure again what each group names, the groups at the same time where the runner takes several, while `going`."""
-        measurer, most = self.measurer, self.measurer.context.at_once
-        if most == 1:
-            for config, shape, threads in (v for group in groups for v in group):
-                if going():
-                    self.take(phase, config, shape, threads, again=True)
-            return
+    @property
+    def takes_groups(self) -> bool:
+        """Does the runner take several measurements at once?"""
+        return isinstance(self.measurer.context.runner, RunnerOfMany)
+
+    def take_all(self, phase: str, groups: Sequence[Sequence[Variant]],
+                 going: Callable[[], bool]) -> list[list[float] | None]:
+        """Measure again what each group names, a group at once, and several groups at the same time, where the runner takes that,
+        while `going`. Returns the seconds of each of a group, infinite for what does not run; None where there was no time."""
+        measurer, runner = self.measurer, self.measurer.context.runner
+        if not isinstance(runner, RunnerOfMany):
+            return [[self._seconds(measurer.measure(*v, again=True)) for v in group] if going() else None for group in groups]
         measurer.build([config for group in groups for config, _, _ in group])
-
-        def run(group: Sequence[Variant]) -> list[tuple[Variant, Measurement]]:
-            found = []
-            for config, shape, threads in group:
-                built = measurer.built.get(config_text(config))
-                if going() and built is not None and built.kernel is not None:
-                    found.append(((config, shape, threads), measurer.context.runner.run(
-                        self.task.workload, built.kernel, built.code, dict(shape), threads, self.time.limit)))
-            return found
-
         open_ = [[v for v in group if measurer.open_places(v[0], [v[1:]], again=True)] for group in groups]
-        pool = ThreadPoolExecutor(most, "tilewright-run")
+
+        def run(group: Sequence[Variant]) -> list[Measurement] | None:
+            built = [measurer.built[config_text(config)] for config, _, _ in group]
+            launches = [KernelAt(b.kernel, b.code, *v[1:]) for b, v in zip(built, group, strict=True) if b.kernel is not None]
+            return runner.run_all(self.task.workload, launches, self.time.limit) if going() else None
+
+        found: list[list[float] | None] = [None if some else [math.inf] * len(group)
+                                           for some, group in zip(open_, groups, strict=True)]
+        pool = ThreadPoolExecutor(measurer.context.at_once, "tilewright-run")
         try:
-            for done in as_completed([pool.submit(run, group) for group in open_ if group]):
-                for (config, shape, threads), measured in done.result():
-                    measurer.take_run(config, shape, threads, measured)
+            asked = {pool.submit(run, group): number for number, group in enumerate(open_) if group}
+            for done in as_completed(asked):
+                number, measured = asked[done], done.result()
+                if measured is None:
+                    continue
+                records = [measurer.take_run(*v, m) for v, m in zip(open_[number], measured, strict=True)]
+                left = iter(records)
+                if not any(m.late for m in measured):
+                    found[number] = [self._seconds(next(left)) if v in open_[number] else math.inf for v in groups[number]]
                 self.report(phase)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt nothing more is begun
+        return found
+
+    @staticmethod
+    def _seconds(record: TuningRecord | None) -> float:
+        return math.inf if record is None else record.time
 
     def untuned(self) -> Untuned:
         """What runs untuned, on several threads from where they were seen to pay."""

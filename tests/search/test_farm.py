@@ -197,7 +197,7 @@ def test_a_search_with_a_runner_killed(cluster: Any, tmp_path: Path) -> None:
     x, w = np.ones((5, 32), np.float32), np.ones((32, 48), np.float32)
     np.testing.assert_allclose(fn(x, w), x @ w)
     farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
-    assert killed and farms[-1].lost >= 1 and farms[-1].measurements >= 20
+    assert killed and farms[-1].lost >= 1 and farms[-1].measurements >= 15
     log = TuningLog(tmp_path / "log.jsonl")
     assert sum(1 for r in log.records if r.seconds) >= 20 and log.farms and log.slots
     assert {r.runner[:6] for r in log.records if r.seconds} == {"runner"}

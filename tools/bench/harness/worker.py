@@ -81,7 +81,7 @@ class Server:
         self.operator: Operator | None = None
         self.bound: Bound | None = None
         self.disturb = touching_half_the_cache() if cold else None
-        self.near = reader()
+        self.near = reader(threads)
         self.base_kib = resident_kib("VmRSS")
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:

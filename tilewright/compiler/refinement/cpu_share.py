@@ -22,14 +22,14 @@ _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
 
 @dataclass
 class CpuShare:
-    """share: of the time of all cores, in (0, 1]. cores: that the process may use when this is made. used: processor seconds of
-    this process and what it started. clock, sleep: as of `time`."""
+    """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as of
+    `time`. cores: that the process may use when this is made."""
 
     share: float
-    cores: int = field(default_factory=affinity)
     used: Callable[[], float] = field(default_factory=lambda: process_seconds)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    cores: int = field(default_factory=affinity)
 
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()

@@ -22,8 +22,8 @@ _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
 
 @dataclass
 class CpuShare:
-    """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as of
-    `time`. cores: that the process may use when this is made."""
+    """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as
+    of `time`. cores: that the process may use when this is made."""
 
     share: float
     used: Callable[[], float] = field(default_factory=lambda: process_seconds)

@@ -136,8 +136,7 @@ def asked_of(options: CompileOptions, cut: Cut) -> Asked:
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:
     """The constants that the plan reads, laid out, and their memory by digest."""
-    used = [(b.argument, b.layout) for b in model.plan.bound]
-    return stored_constants(used, model.bound, [a.name for a in model.ingested.inputs])
+    return stored_constants(model.plan.bound, model.bound, [a.name for a in model.ingested.inputs])
 
 
 def _input_structure(given: Structure | None, kept: Sequence[int], inputs: Sequence[Argument]) -> Structure | None:

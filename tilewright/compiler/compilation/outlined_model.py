@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
-from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.bind_constants import bind_constants, by_sequence
 from tilewright.compiler.constants.check_indices import check_indices
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
@@ -70,7 +70,8 @@ SPEEDS_OF = "partition"  # as calibrated figures name them
 class OutlinedModel:
     """What the graph passes made of a compilation's model.
 
-    bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to.
+    bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to. Of a
+    ragged model those that have an entry for each sequence have an axis of these in front.
     donated: (input, output) numbers whose buffers are shared. workloads: the operators, equal ones once. operations: workload key
     -> the numbers of the operations of each of its calls, of models without branches and loops. cut: what its partition was asked
     to be; graph: digest of the operations that it is of, where a log is to know it.
@@ -119,6 +120,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
     ingested = ingest(source, compilation.open_dims, compilation.function, compilation.imported.dims, everywhere)
     options.check_traffic(ingested.ranges())
     ingested, bound = bind_constants(ingested, compilation.all_constants)
+    each = by_sequence(ingested, bound)
     donated = donated_pairs(ingested, bound, compilation.all_donations)
     limits = compilation.limits
     callback = standard(options.callback, knobs.DUMP.get())
@@ -126,11 +128,11 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
     if ragged:
         refuse_ragged_options(compilation)
         check_independent(whole)
-        ingested = packed(whole)
+        ingested = packed(whole, bound)
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
         PassPipeline(with_cut(passes_of(options, limits), cut, options.searches or options.log is not None), callback).run(module)
-        fold_constants(module, bound)
+        fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
@@ -139,7 +141,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
-            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
+            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, each, ingested.dims))
             if isinstance(limits, GpuLimits):
                 plan = with_block_tables(plan)
                 workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}

@@ -20,8 +20,8 @@ from tilewright.passes.mlir import functions, ir, operations, owner
 class UpdateInPlace(Pass):
     """`tensor.insert_slice` operations that put parts into what a loop carries, a cache say, get `tw.update`. Fusion leaves these
     alone, and the host program copies the part to its place. Where somebody still reads the tensor as it was, the host program
-    copies it first (compiler/host/host_plan.py). A tensor of which each step writes a row that nobody reads, and all steps all of it,
-    begins with anything: a tensor.empty with `tw.overwritten`.
+    copies it first (compiler/host/host_plan.py). A tensor of which each step writes a row that nobody reads, and all
+    steps all of it, begins with anything: a tensor.empty with `tw.overwritten`.
 
     runs: of elements side by side that a part has at most, each of which is a launch on a GPU, where the loop is counted; 0: any
     number, in any loop.

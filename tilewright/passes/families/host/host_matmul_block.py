@@ -42,8 +42,8 @@ class Block:
     takes the values of k of a word, and copies hold words,
     where the configuration has them.
     unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k. next_panel: the
-    column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do. shared_fetch: likewise of
-    a prepacked panel, a line each turn, so that the first few blocks of rows share it; with it, the number of this block.
+    column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do. shared_fetch: likewise
+    of a prepacked panel, a line each turn, so that the first few blocks of rows share it; with it, the number of this block.
     """
 
     evaluator: Evaluator

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import lit_runner
 import pytest
@@ -52,6 +54,27 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if inside and file_path.suffix in (".mlir", ".py") and file_path.name != "lit.cfg.py":
         return LitFile.from_parent(parent, path=file_path)
     return None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run every parameter of the tests that are sampled, not one of a few")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps one of `n` parameters of a test marked `sampled(n)`, always the same ones, at least one; all that are named."""
+    if config.getoption("--whole") or any("::" in argument for argument in config.args):
+        return
+    sampled: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            sampled[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for found in sampled.values():
+        (every,) = found[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+        left_out.update(sorted(found, key=lambda item: crc32(item.nodeid.encode()))[-(-len(found) // every) :])
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

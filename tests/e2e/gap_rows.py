@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 import tilewright as tw
 from tilewright.compiler.cli.batches import parts_of
@@ -28,9 +29,10 @@ Gap = tuple[int, int]  # first byte, bytes
 class GapRows:
     """Of a compiled function on the emulator. lengths: of the call that comes next."""
 
-    def __init__(self, graph: Graph, dims: Mapping[str, tw.Dim], fn: tw.CompiledFunction) -> None:
+    def __init__(self, graph: Graph, dims: Mapping[str, tw.Dim], fn: tw.CompiledFunction,
+                 constants: Mapping[str, npt.NDArray[np.generic]] | None = None) -> None:
         self.fn, self.lengths, self.fresh = fn, dict[str, Sequence[int]](), 0
-        self.plan = outline(Compilation(graph, dims, full_target(fn.program.target), CompileOptions())).plan
+        self.plan = outline(Compilation(graph, dims, full_target(fn.program.target), CompileOptions(), constants or {})).plan
         fn._caller._fresh = self._fresh  # type: ignore[attr-defined]
 
     def of(self, lengths: Lengths) -> None:

@@ -1,8 +1,9 @@
 """Random ragged models, built with tilewright.compiler.ops, and batches of random lengths for them.
 
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, products with a matrix of each sequence,
-values by the sequence alone or the position alone, scans and reshapes, in a random order; sequences of some are aligned, with NaN
-in the rows between them, and in some batches one sequence is NaN.
+values by the sequence alone or the position alone, scans and reshapes, in a random order; attention is causal, of a window, with
+key masks, of a second length. Weights of some are constants, also those of each sequence, whose number is then fixed; sequences
+of some are aligned, with NaN in the rows between them, and in some batches one sequence is NaN.
 `PYTHONPATH=.:tests python -m e2e.random_ragged CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing
 is said; on a GPU or the emulator some are of 16-bit floats.
 """
@@ -31,13 +32,16 @@ TOLERANCE = {"f32": 2e-4, "f64": 1e-9, "bf16": 0.2, "f16": 0.02}
 
 @dataclass
 class RaggedModel:
-    """A graph with its arguments: name -> extents of one sequence's part, the first of which is "S" or "T" where it has rows."""
+    """A graph with its arguments: name -> extents of one sequence's part, the first of which is "S" or "T" where it has rows.
+    count: of the sequences, where arguments by sequence are constants. bound: the arguments that are constants."""
 
     graph: ops.Graph
     dtype: str
     arguments: dict[str, tuple[str | int, ...]]
     steps: list[str] = field(default_factory=list)
     align: dict[str, int] = field(default_factory=dict)
+    count: int | None = None
+    bound: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
 
     @property
     def dims(self) -> dict[str, tw.Dim]:
@@ -46,11 +50,23 @@ class RaggedModel:
         return {"B": tw.Dim(0, 64), **ragged}
 
     def compile(self, target: str = "host", **options: object) -> tw.CompiledFunction:
-        return tw.compile(self.graph, self.dims, target=target, options=dict(options))
+        return tw.compile(self.graph, self.dims, target=target, options=dict(options), constants=self.bound)
+
+    def bind(self, names: Sequence[str], rng: np.random.Generator) -> None:
+        """Make constants of arguments."""
+        self.bound = {n: self._drawn(n, [self.count if d == "B" else int(d) for d in self.arguments[n]], rng) for n in names}
+
+    def _drawn(self, name: str, shape: Sequence[int | None], rng: np.random.Generator) -> npt.NDArray[np.generic]:
+        numpy = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype]
+        if name == "ids":
+            return rng.integers(0, 11, shape).astype(np.int64)
+        if name.startswith("seen"):
+            return rng.random(shape) < 0.7
+        return (rng.standard_normal(shape) * 0.5).astype(numpy)
 
     def lengths(self, rng: random.Random) -> dict[str, list[int]]:
         """Of a random batch: zeros, ones, equal ones, one long one."""
-        count = rng.choice((1, 1, 2, 3, 5, 9, 17))
+        count = self.count or rng.choice((1, 1, 2, 3, 5, 9, 17))
         kind = rng.choice(("any", "equal", "small", "long", "zeros"))
         made = {}
         for name in self.dims:
@@ -70,14 +86,10 @@ class RaggedModel:
         return made
 
     def inputs(self, lengths: dict[str, list[int]], rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+        """Of all arguments in order, also those that are constants."""
         count = len(next(iter(lengths.values())))
-        numpy = {"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype]
-        found: list[npt.NDArray[np.generic]] = []
-        for name, dims in self.arguments.items():
-            shape = _packed_shape(dims, lengths, count)
-            found.append((rng.standard_normal(shape) * 0.5).astype(numpy) if name != "ids"
-                         else rng.integers(0, 11, shape).astype(np.int64))
-        return found
+        return [self.bound[name] if name in self.bound else self._drawn(name, _packed_shape(dims, lengths, count), rng)
+                for name, dims in self.arguments.items()]
 
 
 class _Draw:
@@ -93,7 +105,8 @@ class _Draw:
         if name not in self.model.arguments:
             self.model.arguments[name] = tuple(d for d in dims if d != "B") if "S" in dims or "T" in dims else dims
             self.made = getattr(self, "made", {})
-            self.made[name] = self.model.graph.input(name, list(dims), "i64" if name == "ids" else self.dtype)
+            kind = "i64" if name == "ids" else "i1" if name.startswith("seen") else self.dtype
+            self.made[name] = self.model.graph.input(name, list(dims), kind)
         return self.made[name]
 
     def weight(self, *dims: int) -> ops.Tensor:
@@ -168,20 +181,36 @@ class _Draw:
         self.x = ops.reshape(ops.tanh(ops.reshape(self.x, (b * s, f))), (b, s, f))
 
     def attention(self) -> None:
-        causal = self.rng.random() < 0.4
+        kind = self.rng.choice(("plain", "causal", "window", "keys", "cross"))
         heads = 2 if self.width % 2 == 0 else 1
         own = self.width // heads
-        kind = self.rng.choice(("self", "cross"))
-        length = "S" if kind == "self" or causal else "T"
+        length = "T" if kind == "cross" else "S"
         other = self.x if length == "S" else self.input(f"memory{self.width}", "B", "T", self.width)
         parts = []
         for source in (self.x, other, other):
             made = ops.dense(source, self.weight(self.width, self.width))
             b, s, _ = made.dims
             parts.append(ops.transpose(ops.reshape(made, (b, s, heads, own)), (0, 2, 1, 3)))
-        mixed = ops.attention(*parts, causal=causal)
+        keys = self.rng.random() < 0.3 or kind == "keys"
+        mask = self._seen_keys(length) if keys else self._window(parts[0]) if kind == "window" else None
+        mixed = ops.attention(*parts, causal=kind == "causal", mask=mask, safe=True)
         b, _, s, _ = mixed.dims
         self.x = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (b, s, self.width))
+
+    def _seen_keys(self, length: str) -> ops.Tensor:
+        """A mask of keys, by data."""
+        mask = self.input(f"seen{length}", "B", length)
+        b, s = mask.dims
+        return ops.reshape(mask, (b, 1, 1, s))
+
+    def _window(self, q: ops.Tensor) -> ops.Tensor:
+        """Keys of nearby positions: after the query too, or none of these."""
+        graph, s, width = self.model.graph, q.dims[-2], self.rng.choice((1, 4, 17))
+        rows, keys = ops.iota(graph, (s,), dtype="i64"), ops.reshape(ops.iota(graph, (s,), dtype="i64"), (1, s))
+        apart = ops.subtract(ops.reshape(rows, (s, 1)), keys)
+        near = ops.compare(apart, width, "lt")
+        other = ops.compare(apart, self.rng.choice((0, -3)), "ge")
+        return ops.where(near, other, near)
 
     def run(self) -> RaggedModel:
         steps: list[Callable[[], None]] = [
@@ -194,7 +223,18 @@ class _Draw:
         if self.rng.random() < 0.3:
             outputs.append(ops.sum(self.x, 1))
         self.model.graph.output(*outputs)
+        self._bind()
         return self.model
+
+    def _bind(self) -> None:
+        """Weights become constants, and what is given by sequence."""
+        own = [n for n, dims in self.model.arguments.items() if not {"B", "S", "T"}.intersection(dims)]
+        each = [n for n, dims in self.model.arguments.items() if "B" in dims and not {"S", "T"}.intersection(dims)]
+        chosen = own if self.rng.random() < 0.4 else []
+        if each and self.rng.random() < 0.5:
+            self.model.count = self.rng.choice((1, 2, 5, 9))
+            chosen = [*chosen, *each]
+        self.model.bind(chosen, np.random.default_rng(self.rng.randrange(1 << 30)))
 
 
 def draw(rng: random.Random, dtypes: Sequence[str] = ("f32", "f32", "f32", "f64")) -> RaggedModel:
@@ -219,7 +259,8 @@ def wrong(model: RaggedModel, fn: tw.CompiledFunction, lengths: dict[str, list[i
     if gaps is not None:
         gaps.of(lengths)
     named = {f"{name}_lengths": np.array(own, np.int64) for name, own in lengths.items()}
-    given = [_planted(x, a, program, lengths, nan) for x, a in zip(inputs, program.inputs, strict=False)]
+    called = [x for x, name in zip(inputs, model.arguments, strict=True) if name not in model.bound]
+    given = [_planted(x, a, program, lengths, nan) for x, a in zip(called, program.inputs, strict=False)]
     found = fn(*given, **named)
     found = found if isinstance(found, tuple) else (found,)
     wanted = evaluate_ragged(program.source, "B", inputs, lengths)
@@ -271,7 +312,8 @@ def main() -> None:
         except tw.errors.TilewrightError as error:
             print("refused", seed, number, model.steps, error, flush=True)
             continue
-        gaps = GapRows(model.graph, model.dims, fn) if target.startswith("emulator") and fn.program.ragged[0].align > 1 else None
+        aligned = target.startswith("emulator") and fn.program.ragged[0].align > 1
+        gaps = GapRows(model.graph, model.dims, fn, model.bound) if aligned else None
         for trial in range(batches):
             lengths = model.lengths(rng)
             count = len(next(iter(lengths.values())))

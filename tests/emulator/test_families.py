@@ -45,6 +45,7 @@ def test_matmul_of_any_extents(layout: str) -> None:
     assert sweep(contraction(LAYOUTS[layout]), FREE, "MNK", SIZES) == len(SIZES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [VECTOR, "simt{bm=32 bn=64 bk=16 tm=4 tn=4 transpose-on-copy=true fragment-k=2}"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul_with_vector_copies(layout: str, config: str) -> None:
@@ -114,6 +115,7 @@ def test_narrow_elements_are_widened(element: str) -> None:
     assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=4}", "MNK", [(8, 8, 8), (36, 36, 20)]) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("computed", ["a", "b", "ab"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 def test_operands_that_are_computed_while_they_are_copied(layout: str, computed: str) -> None:
@@ -166,6 +168,7 @@ ROW_CONFIGS = ["gpu_rows{vectors-in-registers=2 unroll=1}", "gpu_rows{vec=1 inde
 SHARED = "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", ROW_CONFIGS)
 @pytest.mark.parametrize("kind", ["sum", "softmax", "layernorm", "sum0"])
 def test_rows(kind: str, config: str) -> None:
@@ -174,6 +177,7 @@ def test_rows(kind: str, config: str) -> None:
     assert ran == len(sizes) if "vec=1" in config else ran > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("columns,element,kind", list(AllPairs([
     [1, 2, 31, 32, 33, 61, 127, 128, 129, 255, 256, 257, 1021], ["f32", "f16", "bf16"], ["sum", "softmax"]])))
 def test_rows_with_gaps_between_them(kind: str, element: str, columns: int) -> None:

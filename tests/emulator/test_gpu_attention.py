@@ -33,6 +33,7 @@ def sweep(case: Case, config: str, sizes: Sequence[tuple[int, ...]], element: st
                for d in dims)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [SMALL, FREE, SPLIT])
 @pytest.mark.parametrize("mask", ["", "causal", "added causal"])
 def test_lengths_and_masks(mask: str, config: str) -> None:
@@ -46,6 +47,7 @@ def test_masks_from_memory(config: str) -> None:
     assert sweep(attention(mask="row", depth=32, columns=32), config, SIZES) == len(SIZES) - odd
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout,element", [*((x, "f16") for x in LAYOUTS), ("turned", "f32"), ("grouped", "f32"),
                                             ("heads inside", "bf16")])
 def test_layouts(layout: str, element: str) -> None:
@@ -80,6 +82,7 @@ def test_views_with_gaps_and_offsets() -> None:
     assert sweep(case, FREE, [(2, 20, 41)], pads={0: (0, 0, 3), 2: (0, 0, 5)}, offsets={1: 1}) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("config", [SMALL, "gpu_attention{bm=32 bn=16 stages=3}", "gpu_attention{bm=32 bn=16 vec=1}", SPLIT])
 def test_any_order_of_warps_and_copies(config: str, seed: int) -> None:

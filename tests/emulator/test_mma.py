@@ -26,6 +26,7 @@ def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], see
     return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, **given) for d in dims)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul(layout: str, element: str) -> None:
@@ -96,6 +97,7 @@ def test_vectors_by_matrices(config: str) -> None:
     assert sweep(product("b k,b k n,b n"), config, "BNK", [(3, 40, 72)]) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
 @pytest.mark.parametrize("staged", ["staged=true", "staged=false", "split-k=2"])

@@ -27,6 +27,7 @@ def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], see
     return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, ARCH, **given) for d in dims)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul(layout: str, element: str) -> None:
@@ -127,6 +128,7 @@ def test_batches(maps: str) -> None:
     assert sweep(case, SMALL, order, [(3, 40, 72, 24)], seed=1) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
 @pytest.mark.parametrize("copied", ["false", "true"])
@@ -232,6 +234,7 @@ def test_a_changed_store_is_found(piece: str, wanted: set[str]) -> None:
     assert wanted & {broken(re.sub(piece, "", text), seed, config) for seed in (None, 0, 1, 2)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_changed_kernel_is_found(name: str) -> None:
     pattern, replacement, wanted = MUTATIONS[name]

@@ -19,6 +19,7 @@ def test_the_size_of_the_second_cache(tmp_path: Path) -> None:
     size.write_text("what\n")
     assert second_cache(size) == 512 << 10
     assert 0 < reader()() < 1
+    assert 0 < reader(2)() < 1
 
 
 def test_times_are_over_the_least_of_the_run() -> None:

@@ -14,10 +14,11 @@ from tools.bench.harness import report
 from tools.bench.harness.compare import arguments
 from tools.bench.harness.interleave import Team
 from tools.bench.harness.neighbour import last_cache, neighbour, touching_half_the_cache
+from tools.bench.harness.prepared import Prepared
 from tools.bench.harness.records import Case, timed
 from tools.bench.harness.worker import catalog, time_cold
 from tools.bench.operator_spec import Input, Operator
-from tools.bench.peers import OURS
+from tools.bench.peers import OURS, Bound
 from tools.bench.zoo import group_table, modules
 from tools.bench.zoo.group_table import Group, Value, spread
 from tools.bench.zoo.zoo_models import MODELS
@@ -242,3 +243,41 @@ def test_workers_measure_cold() -> None:
         team.prepare("bmm_nn")
         team.ask("numpy", do="bind", shape={"T": 2})
         assert team.ask("numpy", do="time", seconds=0.01)["seconds"] > 0
+
+
+def test_what_was_prepared_is_loaded(tmp_path: Path) -> None:
+    class Kept:
+        """A system that says what it did; it has no other state."""
+
+        def __init__(self) -> None:
+            self.done: list[str] = []
+
+        def version(self) -> str:
+            return "1"
+
+        def prepare(self, operator: Operator, constants: object) -> None:
+            self.done.append(f"prepare {operator.name}")
+
+        def bind(self, shape: object, arguments: object, output: object) -> Bound:
+            raise NotImplementedError
+
+        def save(self, path: str) -> None:
+            Path(path).write_text("made")
+
+        def load(self, operator: Operator, path: str) -> None:
+            self.done.append(f"load {operator.name}, {Path(path).read_text()}")
+
+    operators = catalog()
+    one, other = operators["dense_768x768"], operators["softmax"]
+    system = Kept()
+    for _ in range(2):
+        for operator in (one, other):
+            Prepared(tmp_path / "new", "numpy", 1).prepare(system, operator, {})
+    names = [o.name for o in (one, other)]
+    assert system.done == [*(f"prepare {n}" for n in names), *(f"load {n}, made" for n in names)]
+    makers = [Prepared(tmp_path, name, threads) for name in ("numpy", OURS) for threads in (1, 2)]
+    places = {maker.place(o) for maker in makers for o in (one, other)}
+    assert len(places) == 8, "files of other systems, threads or operators are other files"
+    log = tmp_path / "log"
+    log.write_text("a")
+    assert Prepared(tmp_path, OURS, 1, str(log)).place(one) not in places

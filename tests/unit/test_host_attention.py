@@ -134,6 +134,7 @@ SHAPES = [(1, 1, 1), (1, 5, 5), (2, 7, 16), (1, 8, 48), (1, 13, 49), (1, 17, 97)
           (1, 9, 0), (1, 19, 7)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "config"), [(k, c) for k in ("full", "causal", "mask", "row_mask") for c in (WHOLE, ONLINE)]
                          + [("causal", NARROW), ("causal", SHARED), ("mask", SHARED), ("causal", DIRECT), ("row_mask", DIRECT)])
 def test_shapes_and_masks(kind: str, config: str) -> None:
@@ -141,6 +142,7 @@ def test_shapes_and_masks(kind: str, config: str) -> None:
         check(kind, config, *shape)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [WHOLE, ONLINE])
 @pytest.mark.parametrize(("depth", "columns"), [(64, 64), (80, 5), (5, 80), (2, 3), (33, 17)])
 def test_head_sizes(depth: int, columns: int, config: str) -> None:

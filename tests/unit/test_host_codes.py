@@ -58,6 +58,7 @@ def test_untuned_configurations(target: str) -> None:
         check(coded, config, target, rows)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", BOTH)
 @pytest.mark.parametrize("coded", FORMATS, ids=str)
 def test_formats(coded: Coded, target: str) -> None:

@@ -68,6 +68,7 @@ def dotted(coded: Coded, target: str, mr: int = 1) -> HostCodesConfig:
     return HostCodesConfig(mr, 16 // lanes, lanes, dot=limits.byte_products, mc=4 * mr, exact_tails=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", BOTH)
 @pytest.mark.parametrize("coded", FORMATS, ids=str)
 def test_formats(coded: Coded, target: str) -> None:

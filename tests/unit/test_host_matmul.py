@@ -32,6 +32,7 @@ PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
           "host_matmul{mr=4 nv=3 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}")
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
          (0, 5, 3), (4, 0, 3), (4, 5, 0)]
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [*CONFIGS, *PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:
@@ -87,6 +88,7 @@ def test_static_extents(dims: tuple[int, int, int], config: str) -> None:
     check(matmul(a, b, c, "m k,k n,m n", "ppr"), config, {"a": a, "b": b}, [c], {}, np.matmul)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "m k,b k n,b m n",
                                   "b k m,k n,m b n"])
@@ -212,6 +214,7 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         load(text, "host_matmul{mr=6 nv=4}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op,steps,config", list(AllPairs([
     ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"], [(1, 1), (2, 1), (1, 2)],
     [*CONFIGS[:2], PIECES[1]]])))

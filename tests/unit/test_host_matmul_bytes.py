@@ -32,6 +32,7 @@ def read(x: np.ndarray, signed: bool) -> np.ndarray:
     return x if signed else x & 255
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("words", ["pairs", pytest.param("quads", marks=needs_quads)])
 @pytest.mark.parametrize("config,layout,signs", [
     (IN_PLACE, "nn", "s8s8"), (IN_PLACE, "transposed_result", "s8u8"), (PANEL, "tt", "u8s8"), (STREAM, "nt", "u8s8"),

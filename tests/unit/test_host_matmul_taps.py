@@ -53,11 +53,13 @@ CASES = [((7, 7), (3, 3), 1, 1, ((1, 1), (1, 1))), ((1, 1), (3, 3), 1, 1, ((1, 1
          ((4, 9), (1, 3), 1, 1, ((0, 0), (1, 1))), ((4, 3), (2, 4), 1, 1, ((3, 0), (0, 5)))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case,config,dynamic", list(AllPairs([CASES, TAPS, [False, True]])))
 def test_windows_over_padding(case: tuple[tuple[int, int], tuple[int, int], int, int, Zeros], config: str, dynamic: bool) -> None:
     check(config, *case, dynamic=dynamic)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch,filters,config", list(AllPairs([[0, 1, 5], [3, 8, 64, 130], TAPS])))
 def test_batches_and_panels(batch: int, filters: int, config: str) -> None:
     check(config, (5, 4), (3, 3), 1, 1, ((1, 1), (1, 1)), channels=3, filters=filters, batch=batch)

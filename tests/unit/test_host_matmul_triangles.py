@@ -58,6 +58,7 @@ def product(layout: str, test: str, side: int, kept: bool = True) -> tuple[str, 
     return f"{head}\n{made}\n{rest}", [*both, c], maps.replace(" ", "").replace(",", "|")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("config", "layout", "side", "kind"), [
     (CONFIGS[0], "nn", 0, "lower"), (CONFIGS[1], "tt", 0, "upper"), (CONFIGS[2], "nn", 0, "below"),
     (CONFIGS[2], "nn", 1, "above"), (CONFIGS[3], "transposed_result", 0, "wide"), (CONFIGS[4], "nn", 0, "upper"),

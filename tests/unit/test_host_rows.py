@@ -171,6 +171,7 @@ def normalise(t: str, full: T, row: T, column: T) -> str:
     ])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config,element", [*((c, "f32") for c in (*COLUMN, LANE[0])),
                                             *zip((*COLUMN, LANE[0]), itertools.cycle(["f64", "f16", "bf16"]))])
 def test_layer_norm_of_a_sum_with_its_mean(config: str, element: str) -> None:
@@ -212,6 +213,7 @@ def reduction(name: str, element: str, start: str, axis: int, unit: int = -1) ->
     return workload({"x": full}, ["d0", "d1"], body, {"out": row}), full, row
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str, axis: int) -> None:

@@ -66,11 +66,13 @@ SIZES = [((8, 8), SAME), ((7, 7), SAME), ((1, 1), SAME), ((5, 1), SAME), ((2, 13
          ((4, 5), ((2, 0), (0, 3)))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("image,config,dynamic", list(AllPairs([SIZES, CONFIGS, [False, True]])))
 def test_sizes(image: tuple[tuple[int, int], Zeros], config: str, dynamic: bool) -> None:
     check(config, *image, dynamic=dynamic)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels,filters,config", list(AllPairs([[1, 16, 37], [3, 8, 64, 130], CONFIGS])))
 def test_channels_and_filters(channels: int, filters: int, config: str) -> None:
     check(config, (5, 6), channels=channels, filters=filters)

@@ -14,7 +14,7 @@ from tilewright.compiler.builder.codegen import compile_object, host_target, run
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, Graphs, OutOfRange, Precision
-from tilewright.compiler.compilation.outlined_model import OutlinedModel
+from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.decision_tree import layout_of
@@ -103,7 +103,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         graphs=Graphs(options.graphs).value,
         graph_memory=int(options.graph_memory),
         ragged=tuple(o.dim for o in plan.ragged),
-        asked=asked_of(options),
+        asked=asked_of(options, model.cut),
         prelude=prelude,
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
@@ -127,16 +127,16 @@ def _prelude(emitter: HostProgram, target: Target, code: dict[str, bytes]) -> Mi
     return made.kernel
 
 
-def asked_of(options: CompileOptions) -> Asked:
-    """What a program keeps of the options."""
+def asked_of(options: CompileOptions, cut: Cut) -> Asked:
+    """What a program keeps of the options, and of its partition."""
     return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
-                 options.max_kernels, Precision(options.precision).value, Activations(options.activations).value)
+                 options.max_kernels, Precision(options.precision).value, Activations(options.activations).value,
+                 cut.way, cut.apart)
 
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:
     """The constants that the plan reads, laid out, and their memory by digest."""
-    used = [(b.argument, b.layout) for b in model.plan.bound]
-    return stored_constants(used, model.bound, [a.name for a in model.ingested.inputs])
+    return stored_constants(model.plan.bound, model.bound, [a.name for a in model.ingested.inputs])
 
 
 def _input_structure(given: Structure | None, kept: Sequence[int], inputs: Sequence[Argument]) -> Structure | None:

@@ -11,13 +11,13 @@ from tilewright.compiler.builder.kernel_shelf import shelf_of
 from tilewright.compiler.builder.model_cache import ModelCache
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.constants.stored_constants import StoredConstants
 from tilewright.compiler.tuning.choose_tables import choose_tables
 from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.farm_session import farm_session
 from tilewright.compiler.tuning.ragged_demand import is_held_to_batches
 from tilewright.compiler.verification.keep_what_gains import kept
+from tilewright.compiler.verification.partition_arms import known_cut, measured_cut
 from tilewright.passes.base import Callback
 from tilewright.passes.partition.rules import users_rules
 from tilewright.passes.spaces.family_registry import parse_config
@@ -72,12 +72,12 @@ def compile_bundle(compilation: Compilation) -> Bundle:
         builder = options.builder if workers is None else workers
         assert builder is not None
         if options.searches:
-            with timed("graph passes"):
-                model = outline(compilation)
+            model, untuned = measured_cut(compilation, builder)
             with timed("kernels"):
-                tables = choose_tables(model, builder, session)
+                tables = choose_tables(model, builder, session, untuned)
         else:
             model, tables = built_with_cuts(compilation, partial(choose_tables, builder=builder))
+            model, tables = known_cut(model, tables, partial(choose_tables, builder=builder))
         if workers is not None and options.searches:
             of_key = {w.key: w for w in model.workloads}
             workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])

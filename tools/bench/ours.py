@@ -20,13 +20,10 @@ class Tilewright:
 
     Args:
         log: tuning log; None measures the configurations that the rules choose.
-        artifact: a saved function to load in place of a compile.
     """
 
-    def __init__(self, threads: int, log: str | None = None, artifact: str | None = None) -> None:
+    def __init__(self, threads: int, log: str | None = None) -> None:
         self._options = tw.CompileOptions(threads=threads, log=log)
-        self._load = tw.load
-        self._artifact = artifact
         self._operator: Operator | None = None
         self._fn: Any = None
 
@@ -35,9 +32,6 @@ class Tilewright:
 
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
         self._operator = operator
-        if self._artifact:
-            self._fn = self._load(self._artifact)
-            return
         self._fn = compiled(operator, constants, self._options)
 
     def families(self) -> list[str]:
@@ -46,6 +40,9 @@ class Tilewright:
 
     def save(self, path: str) -> None:
         self._fn.save(path)
+
+    def load(self, operator: Operator, path: str) -> None:
+        self._operator, self._fn = operator, tw.load(path)
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         fn, values = self._fn, tuple(arguments.values())

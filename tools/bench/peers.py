@@ -64,10 +64,13 @@ class Explaining(Protocol):
         """The families of the kernels of what was prepared, one for each kind of kernel."""
 
 
+@runtime_checkable
 class Saving(System, Protocol):
-    """A system that can keep what it prepared in a file."""
+    """A system that can keep what it prepared in a file, and load that in place of preparing."""
 
     def save(self, path: str) -> None: ...
+
+    def load(self, operator: Operator, path: str) -> None: ...
 
 
 def make(name: str, threads: int) -> System:

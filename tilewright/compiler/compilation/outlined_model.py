@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
-from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.bind_constants import bind_constants, by_sequence
 from tilewright.compiler.constants.check_indices import check_indices
 from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
@@ -22,7 +22,7 @@ from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
-from tilewright.passes.dispatch_creation.fuse import OPERATION, Fuse
+from tilewright.passes.dispatch_creation.fuse import GRAPH, OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.outlined import predicated
@@ -31,6 +31,7 @@ from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import functions, ir, new_context, operations
+from tilewright.passes.partition.cost import SPEEDS
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
@@ -53,16 +54,28 @@ from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.target import TargetKind
 from tilewright.runtime.wording import option
 
-Cuts = Sequence[tuple[int, int]]
+
+@dataclass(frozen=True)
+class Cut:
+    """What a partition is asked to be. way: how regions grow, as of the pass fuse. apart: pairs of operations, by the numbers of
+    passes/partition, that do not share a kernel."""
+
+    way: str = "cost"
+    apart: tuple[tuple[int, int], ...] = ()
+
+
+SPEEDS_OF = "partition"  # as calibrated figures name them
 
 
 @dataclass(frozen=True)
 class OutlinedModel:
     """What the graph passes made of a compilation's model.
 
-    bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to.
+    bound: argument number -> value bound at compile time: what the user bound, the model's own constants, what they fold to. Of a
+    ragged model those that have an entry for each sequence have an axis of these in front.
     donated: (input, output) numbers whose buffers are shared. workloads: the operators, equal ones once. operations: workload key
-    -> the numbers of the operations of each of its calls, of models without branches and loops.
+    -> the numbers of the operations of each of its calls, of models without branches and loops. cut: what its partition was asked
+    to be; graph: digest of the operations that it is of, where a log is to know it.
     """
 
     compilation: Compilation
@@ -72,6 +85,8 @@ class OutlinedModel:
     workloads: tuple[Workload, ...]
     plan: HostPlan
     operations: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    cut: Cut = field(default_factory=Cut)
+    graph: str = ""
 
     @property
     def ranges(self) -> ShapeRange:
@@ -88,15 +103,15 @@ class OutlinedModel:
         return found
 
 
-def outline(compilation: Compilation, cuts: Cuts = ()) -> OutlinedModel:
+def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
     """Read the model, bind its constants, run the graph passes and plan the host program.
 
     Args:
-        cuts: pairs of operations, by the numbers of passes/partition, that do not share a kernel.
+        cut: what the partition is to be; None for what is predicted to be the fastest.
     Raises:
         IngestError, OptionError: the model, or what is asked of it, does not fit.
     """
-    options = compilation.options
+    options, cut = compilation.options, cut or Cut()
     if options.graphs is Graphs.ON and compilation.target.kind is not TargetKind.CUDA:
         raise OptionError(option("graphs", "on") + f": only CUDA targets have graphs, and the target is {compilation.target}; "
                           "leave it out, or compile for cuda:sm_90a or the like")
@@ -106,6 +121,7 @@ def outline(compilation: Compilation, cuts: Cuts = ()) -> OutlinedModel:
     ingested = ingest(source, compilation.open_dims, compilation.function, compilation.imported.dims, everywhere)
     options.check_traffic(ingested.ranges())
     ingested, bound = bind_constants(ingested, compilation.all_constants)
+    each = by_sequence(ingested, bound)
     donated = donated_pairs(ingested, bound, compilation.all_donations)
     limits = compilation.limits
     callback = standard(options.callback, knobs.DUMP.get())
@@ -113,26 +129,26 @@ def outline(compilation: Compilation, cuts: Cuts = ()) -> OutlinedModel:
     if ragged:
         refuse_ragged_options(compilation)
         check_independent(whole)
-        ingested = packed(whole)
+        ingested = packed(whole, bound)
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
-        PassPipeline(with_cuts(passes_of(options, limits), cuts), callback).run(module)
-        fold_constants(module, bound)
+        PassPipeline(with_cut(passes_of(options, limits), cut, options.searches or options.log is not None), callback).run(module)
+        fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
             PassPipeline([packing], callback).run(module)
             check_indices(module, bound)
-        workloads, numbers = workloads_of(module), _operations(module)
+        workloads, numbers, graph = workloads_of(module), _operations(module), _graph(module)
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
-            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, ingested.dims))
+            plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, each, ingested.dims))
             if isinstance(limits, GpuLimits):
                 plan = with_block_tables(plan)
                 workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         if isinstance(limits, GpuLimits):
             workloads = dict(with_predicates(workloads, plan))
-    return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan, numbers)
+    return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan, numbers, cut, graph)
 
 
 def with_predicates(workloads: Mapping[str, Workload], plan: HostPlan) -> Mapping[str, Workload]:
@@ -175,13 +191,27 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
                          _weights(options, limits), _activations(options), _in_place(limits))
+    graph = [replace(p, speeds=speeds_of(limits)) if isinstance(p, Fuse) else p for p in graph]
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 
-def with_cuts(passes: Sequence[Pass], cuts: Cuts) -> list[Pass]:
-    """The passes, the partition of which has these cuts and says which operations calls are of."""
-    apart = tuple(number for pair in cuts for number in pair)
-    return [replace(p, apart=apart, numbers=True) if isinstance(p, Fuse) else p for p in passes]
+def speeds_of(limits: Limits) -> tuple[int, ...]:
+    """What this machine was calibrated to have for predictions of partitions; nothing where it was not."""
+    known = dict(limits.calibrated) if isinstance(limits, HostLimits) else {}
+    found = tuple(known.get(f"{SPEEDS_OF}.{name}", 0) for name in SPEEDS)
+    return found if all(found) else ()
+
+
+def with_cut(passes: Sequence[Pass], cut: Cut, digest: bool = False) -> list[Pass]:
+    """The passes, of which the partition is cut so and says which operations calls are of. digest: and what graph was cut."""
+    apart = tuple(number for pair in cut.apart for number in pair)
+    return [replace(p, partition=cut.way, apart=apart, numbers=True, digest=digest) if isinstance(p, Fuse) else p for p in passes]
+
+
+def _graph(module: ir.Module) -> str:
+    """The digest of the graph that was cut; "" where branches and loops have graphs too."""
+    [main, *others] = [f for f in main_of(module) if KEY not in f.attributes]
+    return "" if others or GRAPH not in main.attributes else ir.StringAttr(main.attributes[GRAPH]).value
 
 
 def _operations(module: ir.Module) -> dict[str, tuple[tuple[int, ...], ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,10 +64,11 @@ def for_one_sequence(ingested: Ingested) -> str:
     return str(module)
 
 
-def packed(ingested: Ingested) -> Ingested:
-    """The model as its callers see it: rows of all sequences, then the offsets. Its text stays that of the whole model."""
+def packed(ingested: Ingested, bound: Collection[int]) -> Ingested:
+    """The model as its callers see it: rows of all sequences, then the offsets. Its text stays that of the whole model, and so do
+    the arguments that are bound, by their numbers."""
     dims = ingested.dims
-    inputs = tuple(packed_argument(a, dims) for a in ingested.inputs)
+    inputs = tuple(a if n in bound else packed_argument(a, dims) for n, a in enumerate(ingested.inputs))
     outputs = tuple(packed_argument(a, dims) for a in ingested.outputs)
     one = {d.over: 1 for d in dims if d.over}
     checks = tuple(Check(str(Expr.parse(c.expr).substitute(one)), c.message) for c in ingested.checks)

@@ -13,7 +13,7 @@ from tilewright.compiler.compress.pooling import VECTOR, Pooled, PoolOptions, po
 from tilewright.compiler.compress.quantise import quantise
 from tilewright.compiler.compress.rewriting import Decoding, finish, put_decoding, round_rows
 from tilewright.compiler.compress.weights import Weight, weights_of
-from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.constants.bind_constants import bind_constants, by_sequence
 from tilewright.compiler.frontends.import_model import import_model
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
@@ -147,6 +147,9 @@ def compress(
     ingested = ingest(taken.text if isinstance(taken, ImportedModel) else taken, open_dims, None, imported.dims)
     own = {n: v for n, v in (constants or {}).items() if n not in imported.consumed}
     bound_model, bound = bind_constants(ingested, {**imported.constants, **own})
+    if each := [bound_model.inputs[n].name for n in sorted(by_sequence(bound_model, bound))]:
+        raise OptionError(f"compress: constant {each[0]} has an entry for each sequence, and wanted constants of all sequences; "
+                          "give it to compile instead, where it stays plain")
     return _Rewriting(bound_model, bound, form, imported, ranges).run()
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tilewright.compiler.constants.dense_resources import resource_array, resource_name, resources_of
 from tilewright.compiler.frontends.ingest import Ingested
-from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, write_dims
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, RANGES, argument_attributes, write_dims, write_ranges
 from tilewright.passes.mlir import functions, ir, new_context, operations, replace_all_uses
 from tilewright.runtime.call.interop import view
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
@@ -26,10 +27,15 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
     Returns:
         The model with `tw.constant` on those arguments, and argument number -> array. The numbers of the model's own constants
         follow those of its arguments. Arrays that were given are not copied: they are read until the compile ends.
+
+    The dim that counts the sequences of a ragged model may be an axis of a constant, as of the weights of experts: it is then as
+    long as the constant has entries. The array becomes [entries, *shape for one sequence], as `by_sequence` tells.
     Raises:
         OptionError: no such argument, or one with dynamic extents. DTypeError, ShapeError: the array does not fit. IngestError:
             the model leaves out the data of a constant.
     """
+    outer = next((d.over for d in ingested.dims if d.over), "")
+    entries: dict[str, int] = {}  # constant -> its extent along the outer dim
     names = [a.name for a in ingested.inputs]
     bound: dict[int, np.ndarray] = {}
     for name, value in constants.items():
@@ -40,7 +46,11 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         if number in bound:
             raise OptionError(f"constants name argument {names[number]} twice, also as {name!r}; give it once")
         spec = ingested.inputs[number].spec()
+        array = as_constant(name, value)
+        counts = [a for a, d in enumerate(spec.dims) if outer and d.symbol == outer]
         shape = [d.constant for d in spec.dims]
+        if len(counts) == 1 and len(array.shape) == len(shape):
+            shape[counts[0]] = entries[name] = array.shape[counts[0]]
         if ingested.inputs[number].dims is None or None in shape:
             raise OptionError(f"constant {name}: only tensors of static shape can be bound, and {name} is {spec}; pass it in "
                               "each call")
@@ -51,6 +61,8 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
         if list(array.shape) != shape:
             raise ShapeError(f"constant {name}: wanted shape {tuple(shape)}, got {array.shape}; transpose or reshape it")
         bound[number] = array.view(spec.dtype.signless.numpy)
+        if name in entries:
+            bound[number] = np.expand_dims(np.moveaxis(bound[number], counts[0], 0), counts[0] + 1)
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(ingested.text)
         main = next(functions(module))
@@ -71,10 +83,34 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
                 op.erase()
         if not bound:
             return ingested, {}
+        ingested = _counted(ingested, outer, entries)
+        main.attributes[RANGES] = write_ranges(ingested.ranges())
         main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(n) for n in named])
         results = [v.type for v in operations(block)[-1].operands]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
         return replace(ingested, text=str(module)), bound
+
+
+def by_sequence(ingested: Ingested, bound: Mapping[int, np.ndarray]) -> set[int]:
+    """Numbers of the bound arguments that have an entry for each sequence, along a first axis that the model does not have."""
+    outer = next((d.over for d in ingested.dims if d.over), "")
+    return {number for number, a in enumerate(ingested.inputs)
+            if outer and number in bound and any(d.symbol == outer for d in a.spec().dims)}
+
+
+def _counted(ingested: Ingested, outer: str, entries: Mapping[str, int]) -> Ingested:
+    """The model, whose outer dim is as long as its constants along it. entries: constant -> that extent."""
+    if not entries:
+        return ingested
+    (name, count), *others = entries.items()
+    if wrong := [f"{n} has {c}" for n, c in others if c != count]:
+        raise ShapeError(f"constant {name} has {count} entries along {outer}, {', '.join(wrong)}; wanted as many of each")
+    dim = next(d for d in ingested.dims if d.name == outer)
+    if not max(dim.lo, 1) <= count <= dim.hi or count % dim.multiple_of:
+        raise ShapeError(f"constant {name} has {count} entries along {outer}, and wanted one at least and what its "
+                         f"range {dim.dim()} allows; widen it")
+    fixed = msgspec.structs.replace(dim, lo=count, hi=count, multiple_of=1, samples=None)
+    return replace(ingested, dims=tuple(fixed if d is dim else d for d in ingested.dims))
 
 
 def as_constant(name: str, value: Any) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.compiler.reference import evaluate
@@ -16,11 +18,13 @@ MAIN = "main"
 _TERMINATORS = ("func.return", "scf.yield", "scf.condition")  # what they pass on fills memory that is wanted there
 
 
-def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
+def fold_constants(module: ir.Module, bound: dict[int, np.ndarray], each: set[int]) -> None:
     """Replace such calls of an outlined @main by new constant arguments, whose values are added to `bound`.
 
     Args:
         bound: argument number of @main -> value; a result is rounded once to its element type.
+        each: numbers of those that have a value for each sequence of a ragged model, along a first axis that @main does not see;
+            what is made of them is added.
 
     A call whose result @main, a branch or a loop's body returns stays: it fills memory of the caller. Reshapes of constants are
     constants of their own, over the same memory, so that they may be laid out in panels.
@@ -30,6 +34,7 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
     block = main.regions[0].blocks[0]
     shapes = SymbolicShapes(main)
     values = {v: bound[i] for i, v in enumerate(block.arguments) if i in bound}
+    many = {v for i, v in enumerate(block.arguments) if i in each}
     folded: dict[ir.Value, ir.Operation] = {}
     views = Views(shapes)
     passed = [v for op in flat_operations(block) if op.name in _TERMINATORS for v in op.operands]
@@ -40,9 +45,12 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
             continue
         if any(r in returned for r in op.results):
             continue
+        if any(v in many for v in tensors):
+            many.update(op.results)
         if op.name in VIEW_OPS:
-            values[op.results[0]] = _view(op, values[tensors[0]])
-        elif op.name == "func.call" and (results := _run(op, named, values, shapes)) is not None:
+            source = values[tensors[0]]
+            values[op.results[0]] = np.stack([_view(op, x) for x in source]) if tensors[0] in many else _view(op, source)
+        elif op.name == "func.call" and (results := _run(op, named, values, many, shapes)) is not None:
             values.update(zip(op.results, results, strict=True))
         if op.name in ("func.call", "tensor.expand_shape", "tensor.collapse_shape") or tensors[0] in folded:
             folded.update((r, op) for r in op.results if r in values)
@@ -52,6 +60,7 @@ def fold_constants(module: ir.Module, bound: dict[int, np.ndarray]) -> None:
             continue
         t = ir.RankedTensorType(value.type)
         bound[len(block.arguments)] = values[value]
+        each |= {len(block.arguments)} if value in many else set()
         argument = block.add_argument(t, op.location)
         values[argument] = values[value]
         attributes.append(ir.DictAttr.get({DIMS: write_dims(list(t.shape)), CONSTANT: ir.UnitAttr.get()}))
@@ -80,9 +89,10 @@ def _view(op: ir.Operation, source: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(source[window]).reshape(shape)
 
 
-def _run(call: ir.Operation, named: dict[str, ir.Operation], values: dict[ir.Value, np.ndarray],
+def _run(call: ir.Operation, named: dict[str, ir.Operation], values: dict[ir.Value, np.ndarray], many: set[ir.Value],
          shapes: SymbolicShapes) -> list[np.ndarray] | None:
-    """The results of a call, each rounded once to its element type; None when an operand is not known yet."""
+    """The results of a call, each rounded once to its element type; None when an operand is not known yet. many: what has a
+    value for each sequence, as the results of what reads it."""
     inputs: list[np.ndarray | int] = []
     for v in call.operands:
         expr = shapes.expr(v) if v not in values else None
@@ -92,8 +102,17 @@ def _run(call: ir.Operation, named: dict[str, ir.Operation], values: dict[ir.Val
         inputs.append(known)
     workload = workload_of(named[ir.FlatSymbolRefAttr(call.attributes["callee"]).value], "folded")
     types = [ir.RankedTensorType(r.type) for r in call.results]
-    return [np.ascontiguousarray(x.astype(DType(str(t.element_type)).numpy)).reshape(tuple(t.shape))
-            for x, t in zip(evaluate(workload.ir, inputs), types, strict=True)]
+
+    def once(given: Sequence[np.ndarray | int]) -> list[np.ndarray]:
+        return [np.ascontiguousarray(x.astype(DType(str(t.element_type)).numpy)).reshape(tuple(t.shape))
+                for x, t in zip(evaluate(workload.ir, given), types, strict=True)]
+
+    count = next((len(values[v]) for v in call.operands if v in many), None)
+    if count is None:
+        return once(inputs)
+    own = [[x[n] if v in many and isinstance(x, np.ndarray) else x for v, x in zip(call.operands, inputs, strict=True)]
+           for n in range(count)]
+    return [np.stack(results) for results in zip(*map(once, own), strict=True)]
 
 
 def _mark(module: ir.Module, main: ir.Operation, values: dict[ir.Value, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -15,15 +16,47 @@ from tilewright.runtime.tensor import DType
 
 
 @dataclass(frozen=True)
-class StoredConstants(Mapping[str, Memory]):
-    """Memory by digest. sources: the array behind each constant, and its layout, which is empty for an array as it is."""
+class BoundConstant:
+    """A constant operand. argument: which bound argument it is. layout: its packed layout [tile, values side by side, axis of
+    columns, other axes], if any. each: are there as many as sequences, each laid out so, one after the other?"""
 
-    sources: Mapping[str, tuple[np.ndarray, tuple[int, ...]]]
+    argument: int
+    layout: tuple[int, ...] = ()
+    each: bool = False
+
+    def laid_out(self, array: np.ndarray) -> np.ndarray:
+        """What is stored of the array of the argument; the array itself where it needs no layout."""
+        if not self.layout:
+            return array
+        if not self.each:
+            return packed(array, self.layout)
+        first = packed(array[0], self.layout)
+        made = _aligned((len(array), *first.shape), array.dtype)
+        for number, one in enumerate(array):
+            made[number] = packed(one, self.layout)
+        return made
+
+    def elements(self, array: np.ndarray) -> int:
+        """Of all that is stored of the array."""
+        if not self.layout:
+            return int(array.size)
+        tile, side, axis, *order = self.layout
+        counts = [int(array.shape[a + self.each]) for a in (*order, axis)]
+        columns = counts.pop()
+        rows = prod(counts[:-1]) * -(-counts[-1] // side) * side if counts else 1
+        return (len(array) if self.each else 1) * rows * -(-columns // tile) * tile
+
+
+@dataclass(frozen=True)
+class StoredConstants(Mapping[str, Memory]):
+    """Memory by digest. sources: the array behind each constant, and how it is laid out."""
+
+    sources: Mapping[str, tuple[np.ndarray, BoundConstant]]
 
     def __getitem__(self, digest: str) -> Memory:
         """To be read at once: an array that needs no layout is the given one."""
-        array, layout = self.sources[digest]
-        return packed(array, layout) if layout else np.ascontiguousarray(array).reshape(array.shape)
+        array, used = self.sources[digest]
+        return used.laid_out(array) if used.layout else np.ascontiguousarray(array).reshape(array.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.sources)
@@ -34,27 +67,27 @@ class StoredConstants(Mapping[str, Memory]):
     def in_memory(self) -> dict[str, Memory]:
         """All of them, in memory of their own: what the owners of the given arrays do with these no longer matters."""
         found: dict[str, Memory] = {}
-        for digest, (array, layout) in self.sources.items():
-            found[digest] = packed(array, layout) if layout else _copied(array)
+        for digest, (array, used) in self.sources.items():
+            found[digest] = used.laid_out(array) if used.layout else _copied(array)
         return found
 
 
-def stored_constants(used: Sequence[tuple[int, tuple[int, ...]]], bound: Mapping[int, np.ndarray],
+def stored_constants(used: Sequence[BoundConstant], bound: Mapping[int, np.ndarray],
                      names: Sequence[str]) -> tuple[tuple[Constant, ...], StoredConstants]:
     """The constants of a program, in its order.
 
     Args:
-        used: argument number and layout of each. bound: argument number -> value. names: of the first arguments, the model's.
+        bound: argument number -> value. names: of the first arguments, the model's.
     """
     infos: list[Constant] = []
-    sources: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {}
-    for number, layout in used:
-        array = bound[number]
-        data = packed(array, layout) if layout else array
+    sources: dict[str, tuple[np.ndarray, BoundConstant]] = {}
+    for own in used:
+        array = bound[own.argument]
+        data = own.laid_out(array)
         digest = hashlib.sha256(raw_bytes(data)).hexdigest()
-        name = names[number] if number < len(names) else f"arg{number}"
+        name = names[own.argument] if own.argument < len(names) else f"arg{own.argument}"
         infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
-        sources[digest] = (array, layout)
+        sources[digest] = (array, own)
     return tuple(infos), StoredConstants(sources)
 
 

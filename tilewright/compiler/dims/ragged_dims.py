@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tilewright.compiler.dims.places import NAME
 from tilewright.passes.linalg.reshape import Reshaper
-from tilewright.passes.linalg.symbolic import DIMS, argument_attributes, read_dims, reassociation, write_dims
+from tilewright.passes.linalg.symbolic import CONSTANT, DIMS, argument_attributes, read_dims, reassociation, write_dims
 from tilewright.passes.mlir import ir, replace_all_uses, walk
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.program import Argument, DimInfo
@@ -144,14 +144,16 @@ def offsets_arguments(dims: Sequence[DimInfo]) -> tuple[Argument, ...]:
 
 
 def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
-    """The model of one sequence alone: the outer dim is 1, and types of reshapes say so. Offsets become arguments, which nothing
-    reads yet."""
+    """The model of one sequence alone: the outer dim is 1, and types of constants and of reshapes say so. Offsets become
+    arguments, which nothing reads yet."""
     outer: Mapping[str, int] = {d.over: 1 for d in dims if d.over}
     attributes = []
-    for named in argument_attributes(fn):
+    block = fn.regions[0].blocks[0]
+    for value, named in zip(block.arguments, argument_attributes(fn), strict=True):
         own = {DIMS: write_dims([e.substitute(outer) for e in read_dims(named[DIMS])])} if DIMS in named else {}
         attributes.append(ir.DictAttr.get({**named, **own}))
-    block = fn.regions[0].blocks[0]
+        if CONSTANT in named:
+            _static(value, [e.constant for e in read_dims({**named, **own}[DIMS])])
     for argument in offsets_arguments(dims):
         kind = ir.RankedTensorType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(64))
         block.add_argument(kind, ir.Location.unknown())
@@ -166,6 +168,18 @@ def one_sequence(fn: ir.Operation, dims: Sequence[DimInfo]) -> None:
                 replace_all_uses(op.results[0], views.as_type(made, op.results[0].type))
     results = ir.FunctionType(ir.TypeAttr(fn.attributes["function_type"]).value).results
     fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], list(results)))
+
+
+def _static(value: ir.Value, extents: Sequence[int | None]) -> None:
+    """An argument becomes one of static extents, and what reads it reads a cast of it."""
+    kind = ir.RankedTensorType(value.type)
+    if kind.has_static_shape:
+        return
+    assert None not in extents
+    with ir.InsertionPoint.at_block_begin(value.owner), ir.Location.unknown():
+        value.set_type(ir.RankedTensorType.get([e for e in extents if e is not None], kind.element_type))
+        cast = ir.Operation.create("tensor.cast", [kind], [value])
+    value.replace_all_uses_except(cast.results[0], cast)
 
 
 def rows_of(expr: Expr, outer: str, ragged: Mapping[str, int], sums: Collection[str] = ()) -> Expr:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from tilewright.compiler.constants.stored_constants import BoundConstant
 from tilewright.compiler.host.launch_groups import launches_of, phase_numbers
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
@@ -51,14 +52,6 @@ from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType
 
 MAIN = "main"
-
-
-@dataclass(frozen=True)
-class BoundConstant:
-    """A constant operand: which bound argument it is, and its packed layout [tile, axis of columns, other axes], if any."""
-
-    argument: int
-    layout: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

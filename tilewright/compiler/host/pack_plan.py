@@ -7,10 +7,12 @@ alone runs once over all rows. Any other is made for each sequence, all of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+import numpy as np
 
 from tilewright.compiler.dims.ragged_dims import rows_of
 from tilewright.compiler.host.host_plan import HostPlan, Offsets
@@ -41,12 +43,14 @@ from tilewright.runtime.shape import Expr
 class Sequences:
     """The ragged dims of a model. inputs: of the model for one sequence, tensors alone, in the order of their places, those of
     the offsets last; whether each depends on the sequence. results: of the whole model. sums: the sums over all sequences that
-    are dims of the program."""
+    are dims of the program. constants: number of a bound argument that has an entry for each sequence -> its array, with an
+    axis of these in front."""
 
     dims: tuple[DimInfo, ...]
     inputs: tuple[tuple[tuple[Expr, ...], bool], ...]
     results: tuple[Argument, ...]
     sums: tuple[DimInfo, ...]
+    constants: Mapping[int, np.ndarray]
 
     @property
     def outer(self) -> str:
@@ -92,6 +96,11 @@ class _Packer:
         for number, (dims, depends) in enumerate(sequences.inputs):
             if depends:
                 self.elements[CallerMemory(number)] = _product(dims)
+        bound = [replace(b, each=b.argument in sequences.constants) for b in single.bound]
+        for number, constant in enumerate(bound, len(sequences.inputs)):
+            if constant.each:
+                entries = sequences.constants[constant.argument]
+                self.elements[CallerMemory(number)] = Expr.of(constant.elements(entries) // len(entries))
         calls = [self._call(c) for c in single.calls]
         first_result = len(sequences.inputs) + len(single.bound)
         for number, result in enumerate(sequences.results):
@@ -103,7 +112,7 @@ class _Packer:
         steps = [step for s in single.steps for step in self._steps(s, calls)]
         names = [d for d in sequences.dims if d.over]
         first = len(sequences.inputs) - len(names)
-        return replace(single, calls=calls, steps=steps, arena=plan(temporaries, ranges),
+        return replace(single, calls=calls, steps=steps, bound=bound, arena=plan(temporaries, ranges),
                        ragged=tuple(Offsets(d, CallerMemory(first + i)) for i, d in enumerate(names)),
                        sums=tuple(d.name for d in sequences.sums), parts=self.parts)
 
@@ -236,8 +245,9 @@ def _symbols(operand: PlacedOperand) -> frozenset[str]:
 
 
 def sequences_of(dims: Sequence[DimInfo], inputs: Sequence[Argument], results: Sequence[Argument],
-                 bound: Mapping[int, object], own: Sequence[DimInfo]) -> Sequences:
-    """From the arguments of the whole model, those of the offsets last, what is bound of them, and the dims of the program."""
+                 bound: Mapping[int, np.ndarray], each: Collection[int], own: Sequence[DimInfo]) -> Sequences:
+    """From the arguments of the whole model, those of the offsets last, what is bound of them, which of that has an entry for
+    each sequence, and the dims of the program."""
     outer = next(d.over for d in dims if d.over)
     names = {d.name for d in dims if d.over}
     found = []
@@ -247,4 +257,5 @@ def sequences_of(dims: Sequence[DimInfo], inputs: Sequence[Argument], results: S
         exprs = tuple(Expr.parse(d) for d in argument.dims)
         used = frozenset().union(*(e.symbols for e in exprs), frozenset())
         found.append((tuple(e.substitute({outer: 1}) for e in exprs), bool(used & {outer, *names})))
-    return Sequences(tuple(dims), tuple(found), tuple(results), tuple(d for d in own if factors_of(d.name)))
+    sums = tuple(d for d in own if factors_of(d.name))
+    return Sequences(tuple(dims), tuple(found), tuple(results), sums, {number: bound[number] for number in each})

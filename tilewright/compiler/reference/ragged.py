@@ -36,6 +36,7 @@ def _evaluate(module: ir.Module, extents: Sequence[Sequence[Expr]], outer: str, 
               lengths: Mapping[str, Sequence[int]]) -> list[Array]:
     own = {outer, *lengths}
     depends = [any(e.symbols & own for e in dims) for dims in extents]
+    arrays = [_entries_first(x, dims, outer) for x, dims in zip(arrays, extents, strict=True)]
     starts = [0] * len(arrays)
     found: list[list[Array]] = []
     for number in range(len(next(iter(lengths.values())))):
@@ -51,6 +52,12 @@ def _evaluate(module: ir.Module, extents: Sequence[Sequence[Expr]], outer: str, 
         found.append(evaluate(module, arguments))
     count = len(ir.FunctionType(ir.TypeAttr(next(functions(module)).attributes["function_type"]).value).results)
     return [np.concatenate([np.zeros(0), *(own[i].reshape(-1) for own in found)]) for i in range(count)]
+
+
+def _entries_first(array: Array, dims: Sequence[Expr], outer: str) -> Array:
+    """An array, of which that of an entry for each sequence along a later axis, as constants may have it, has them first."""
+    counts = [a for a, e in enumerate(dims) if e.symbol == outer]
+    return np.moveaxis(array, counts[0], 0) if counts and array.ndim == len(dims) else array
 
 
 def _extent(expr: Expr, point: Mapping[str, int], array: Array, axis: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
+from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
 from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.source import select_function
 from tilewright.compiler.tuning.dispatch_tables import Tables
@@ -64,7 +64,7 @@ def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:
     inputs = [n for n in names if n not in blank]
     donate = tuple(inputs[i] for i, _ in program.donated)
     dims = {d.name: Dim(d.lo, d.hi, d.multiple_of, d.samples) for d in program.dims}
-    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate))
+    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate), Cut(asked.way, asked.apart))
     _refuse_other(program, model)
     return StoredModel(bundle, model)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.report.batch_section import padding_of_a_batch
+from tilewright.compiler.report.cut_section import cut_section
 from tilewright.compiler.report.farm_section import farm_section
 from tilewright.compiler.report.report_page import ReportSection, Table, figure
 from tilewright.passes.spaces.workload import Workload
@@ -32,6 +33,8 @@ def from_log(path: Path) -> list[ReportSection]:
     found = [latency_over_time(slots), time_per_arm(slots), curve_fits(slots)] if slots else []
     if log.farms:
         found.append(farm_section(log.farms, log.marks))
+    if log.cuts:
+        found.append(cut_section(log.cuts))
     good = [r for r in log.records if r.seconds]
     if good:
         workloads = {key: form.workload() for key, form in log.workloads.items()}

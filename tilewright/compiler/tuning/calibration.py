@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tilewright.compiler.builder.codegen import host_target, limits
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import outline
+from tilewright.compiler.compilation.outlined_model import SPEEDS_OF, outline
 from tilewright.passes.spaces.family_registry import families_of, parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -75,9 +76,11 @@ class Calibrated:
     stored: Calibration
 
 
-def calibrate_host(seconds: float, threads: int | None = None, told: Callable[[Tried], None] = lambda tried: None) -> Calibrated:
+def calibrate_host(seconds: float, threads: int | None = None, told: Callable[[Tried], None] = lambda tried: None,
+                   speeds: Mapping[str, int] = MappingProxyType({})) -> Calibrated:
     """Measure the thresholds of this machine for so many seconds, and store those that should be other ones.
 
+    speeds: of the machine, measured before, which are stored with them.
     OSError where the cache folder cannot be written.
     """
     end = time.monotonic() + seconds
@@ -95,7 +98,8 @@ def calibrate_host(seconds: float, threads: int | None = None, told: Callable[[T
         for one in calibrate(list(probes(target, plain)), plain, timer, lambda: time.monotonic() < end):
             tried.append(one)
             told(one)
-    values = {f"{t.threshold.family}.{t.threshold.name}": t.best for t in tried if t.best != t.threshold.value}
+    values = {f"{SPEEDS_OF}.{name}": value for name, value in speeds.items()}
+    values |= {f"{t.threshold.family}.{t.threshold.name}": t.best for t in tried if t.best != t.threshold.value}
     stored = Calibration(host_target(target).cpu, values, time.time(), seconds, plain.threads)
     store_calibration(stored, plain)
     return Calibrated(tuple(tried), time.monotonic() >= end, stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
-from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, numerics_of
+from tilewright.compiler.tuning.dispatch_tables import Tables, untuned_tables
 from tilewright.compiler.tuning.farm_session import FarmSession
 from tilewright.compiler.tuning.gpu_tuning import expectations, gpu_runner
 from tilewright.compiler.tuning.model_tuning import tune_model
@@ -16,8 +16,12 @@ from tilewright.search.protocols import Builder
 from tilewright.search.runner.runner_process import ProcessRunner
 
 
-def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | None = None) -> Tables:
-    """Tables of all operators, with their code. farm: where a search measures; None: on this machine.
+def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | None = None, made: Tables | None = None) -> Tables:
+    """Tables of all operators, with their code.
+
+    Args:
+        farm: where a search measures; None: on this machine.
+        made: the untuned tables, which are made here where they are not given.
 
     Raises:
         BuildError: no family could build an operator. DeviceError: a search for a GPU that is not here.
@@ -25,17 +29,14 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
     """
     compilation, options = model.compilation, model.compilation.options
     log = open_log(options.log, writes=options.searches)
-    numerics = numerics_of(options)
+    tables = made or untuned_tables(model, builder)
     if not options.searches:
-        tables = default_tables(model.workloads, compilation.limits, builder, numerics)
         if len(log):
             tables_from_log(model, tables, builder, log, known_to_log(model, log))
         return tables
     with ExitStack() as stack:
         stack.callback(log.finish)
         if farm is not None:
-            load_libraries()
-            tables = default_tables(model.workloads, compilation.limits, builder, numerics)
             known = known_to_log(model, log)
             if compilation.on_gpu:
                 farm.runner.cases = expectations(model, tables)
@@ -46,9 +47,8 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
             return tables
         native = stack.enter_context(ProcessRunner(arguments=(weights_of(model).argument(),)))
         if not compilation.on_gpu:
-            native.start()  # while kernels are built
+            native.start()
         load_libraries()
-        tables = default_tables(model.workloads, compilation.limits, builder, numerics)
         runner = stack.enter_context(gpu_runner(model, tables)) if compilation.on_gpu else native
         known = known_to_log(model, log)
         search = tune_model if options.policy is not None and not compilation.on_gpu else tune_tables

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.outlined_model import Cuts, OutlinedModel, outline
+from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
 from tilewright.compiler.tuning.dispatch_tables import Tables, UnbuildableError
 from tilewright.runtime.log import LOG, timed
 
@@ -15,15 +15,18 @@ ROUNDS = 4  # partitions that are tried after the first one
 Built = tuple[OutlinedModel, Tables]
 
 
-def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel], Tables]) -> Built:
+def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel], Tables], first: Cut | None = None) -> Built:
     """A model and its tables. Where the preferred family refuses an operator of several operations, other partitions are tried,
     in each of which all that were refused so far are cut; the first one is kept unless another one has fewer refusals.
 
+    Args:
+        first: what the partition is asked to be.
     Raises:
         BuildError: no family could build an operator, however it was cut.
     """
-    cuts: list[tuple[int, int]] = []
-    model = _outlined(compilation, cuts)
+    asked = first or Cut()
+    cuts = list(asked.apart)
+    model = _outlined(compilation, asked)
     best: Built | None = None
     cut: dict[str, str] = {}
     for number in range(ROUNDS + 1):
@@ -45,7 +48,7 @@ def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel
                 cut[name] = f"{reason}; cut"
                 LOG.info("%s is cut: %s", name, reason)
         cuts += more
-        model = _outlined(compilation, cuts)
+        model = _outlined(compilation, replace(asked, apart=tuple(cuts)))
     if best is None:
         assert unbuilt is not None
         raise unbuilt
@@ -53,9 +56,9 @@ def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel
     return model, replace(tables, refused=_noted(tables.refused, cut, model))
 
 
-def _outlined(compilation: Compilation, cuts: Cuts) -> OutlinedModel:
+def _outlined(compilation: Compilation, cut: Cut) -> OutlinedModel:
     with timed("graph passes"):
-        return outline(compilation, cuts)
+        return outline(compilation, cut)
 
 
 def _noted(refused: Mapping[str, str], cut: Mapping[str, str], model: OutlinedModel) -> dict[str, str]:
@@ -64,6 +67,6 @@ def _noted(refused: Mapping[str, str], cut: Mapping[str, str], model: OutlinedMo
     return {**{name: reason for name, reason in cut.items() if name not in there}, **refused}
 
 
-def _through(model: OutlinedModel, key: str) -> Cuts:
+def _through(model: OutlinedModel, key: str) -> Sequence[tuple[int, int]]:
     """The cuts between the last operation of each call of a workload and all others; none where it has one operation."""
     return [(number, numbers[-1]) for numbers in model.operations.get(key, ()) for number in numbers[:-1]]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
+from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
@@ -105,6 +106,12 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     made.tables = [done[w.key] for w in workloads]
     made.untuned = made.tables
     return made
+
+
+def untuned_tables(model: OutlinedModel, builder: Builder) -> Tables:
+    """The default tables of a model's operators."""
+    compilation = model.compilation
+    return default_tables(model.workloads, compilation.limits, builder, numerics_of(compilation.options))
 
 
 def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:

@@ -10,6 +10,8 @@ from tilewright.passes.linalg.clone import clone, erase_dead
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, operations, owner
+from tilewright.passes.partition.alternatives import alternatives
+from tilewright.passes.partition.cost import SPEEDS, Machine
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.loads import Loads
 from tilewright.passes.partition.partition import Partition
@@ -18,7 +20,7 @@ from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import rules_named
 from tilewright.runtime.errors import OptionError
 
-REGION, OPERATION = "tw.region", "tw.operation"
+REGION, OPERATION, GRAPH = "tw.region", "tw.operation", "tw.graph"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Fuse(Pass):
     epilogues: elementwise operations and further reductions join their producers. loads: cheap producers are computed at load.
     partition: how regions grow: "greedy" in program order, "gain" the pair first that saves most, "cost" whichever of these is
     predicted to be faster. rules: which join regions, by name; all where none is named. apart: numbers of operations, two and
-    two, that do not get into one region. numbers: operations keep their number, `tw.operation`.
+    two, that do not get into one region. numbers: operations keep their number, `tw.operation`. digest: the function
+    says what graph these are of, `tw.graph`. speeds: of the machine, as SPEEDS of passes/partition/cost.py names them.
     """
 
     name: ClassVar[str] = "fuse"
@@ -38,6 +41,8 @@ class Fuse(Pass):
     rules: tuple[str, ...] = ()
     apart: tuple[int, ...] = ()
     numbers: bool = False
+    digest: bool = False
+    speeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.partition not in WAYS:
@@ -45,12 +50,17 @@ class Fuse(Pass):
         if len(self.apart) % 2:
             raise OptionError(f"fuse: apart={','.join(map(str, self.apart))} has {len(self.apart)} numbers; wanted pairs of "
                               "numbers of operations, as in apart=3,5")
+        if self.speeds and (len(self.speeds) != len(SPEEDS) or min(self.speeds) <= 0):
+            raise OptionError(f"fuse: speeds={','.join(map(str, self.speeds))}; wanted {len(SPEEDS)} numbers above 0: "
+                              f"{', '.join(SPEEDS)}")
         rules_named(self.rules)
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
             plan = self.plan(fn)
             partition = plan.partition
+            if self.digest:
+                fn.attributes[GRAPH] = ir.StringAttr.get(partition.graph.digest)
             loads, regions = Loads(partition), partition.regions()
             for region in regions if self.loads else ():
                 _copy_loads(loads, region)
@@ -69,7 +79,13 @@ class Fuse(Pass):
             if not 0 <= number < len(graph.order):
                 raise OptionError(f"fuse: apart names operation {number}; the function has {len(graph.order)}, counted from 0")
         pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
-        return plan_of(graph, rules_named(self.rules), self.partition if self.epilogues else "alone", self.loads, pairs)
+        way = self.partition if self.epilogues else "alone"
+        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, Machine.of(self.speeds))
+
+    def alternatives(self, fn: ir.Operation, count: int) -> list[Plan]:
+        """Other partitions of a function than the one that `plan` gives."""
+        taken = self.plan(fn)
+        return alternatives(taken, rules_named(self.rules), self.loads, Machine.of(self.speeds), count)
 
 
 def _copy_loads(loads: Loads, region: Region) -> None:

@@ -21,6 +21,7 @@ from tilewright.runtime.shape import Expr
 
 Seconds = tuple[float, ...]  # at each of the shapes that are looked at
 _SHAPES = 3
+SPEEDS = ("launch", "l1", "l2", "l3", "memory", "operations", "products")  # picoseconds, then bytes or operations a second
 _UNKNOWN = 64  # what an extent counts as that no dim tells
 
 
@@ -41,6 +42,15 @@ class Machine:
     slow: int = 12
     threads: int = 4
     piece: float = 5e-6
+
+    @staticmethod
+    def of(speeds: Sequence[int]) -> Machine:
+        """With the figures that a machine was measured to have, as SPEEDS names them; the usual ones where there are none."""
+        if not speeds:
+            return Machine()
+        launch, *caches, memory, operations, products = speeds
+        levels = tuple((size, float(speed)) for (size, _), speed in zip(Machine().caches, caches, strict=True))
+        return Machine(launch / 1e12, levels, float(memory), float(operations), float(products))
 
     def seconds(self, moved: float, work: float, units: float) -> float:
         """Of a call that moves so many bytes, computes for `work` seconds on one thread, and has so many units of work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 
 from tilewright.passes.analysis.op_kinds import OpKind, body_names, op_kind
@@ -60,6 +61,18 @@ class Graph:
         if self.kinds[op] in COMPUTE:
             return True
         return op.name == "linalg.fill" and any(self.kinds[u] not in COMPUTE for u in self.users(op.results[0]))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the operations in order, what each reads and the types of what it gives: equal where numbers mean the same ones."""
+        numbers = {v: f"a{i}" for i, v in enumerate(self.block.arguments)}
+        digest = hashlib.sha256(" ".join(str(a.type) for a in self.block.arguments).encode())
+        for op, number in self.order.items():
+            numbers.update({r: f"{number}.{i}" for i, r in enumerate(op.results)})
+            reads = [numbers.get(v, "") for v in self.operands(op)]
+            named = sorted(f"{name}={op.attributes[name]}" for name in op.attributes)
+            digest.update(f"{op.name} {reads} {named} {[str(r.type) for r in op.results]} {body_names(op)}".encode())
+        return digest.hexdigest()[:32]
 
     def known(self, op: ir.Operation) -> bool:
         """Does `op` read nothing but tensors that are bound at compile time?"""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.mlir import ir
-from tilewright.passes.partition.cost import CostModel, Predicted, predicted
+from tilewright.passes.partition.cost import CostModel, Machine, Predicted, predicted
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.growth import alone, by_gain, in_order
 from tilewright.passes.partition.partition import Partition
@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool = True,
-            apart: Sequence[tuple[int, int]] = ()) -> Plan:
+            apart: Sequence[tuple[int, int]] = (), machine: Machine | None = None) -> Plan:
     """The plan of a graph; one whose region is refused is made again with that region cut.
 
     Args:
@@ -42,8 +42,9 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
             each operation by itself.
         loads: are cheap producers computed where they are loaded?
         apart: pairs of operations, by number, that do not get into one region.
+        machine: what time is made of.
     """
-    model, cuts = CostModel(graph), dict.fromkeys(apart, "asked for")
+    model, cuts = CostModel(graph, machine), dict.fromkeys(apart, "asked for")
     seen: dict[tuple[int, ...], str | None] = {}
     for _ in range(ROUNDS):
         plan = _plan(graph, rules, model, way, loads, cuts)

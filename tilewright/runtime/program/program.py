@@ -138,7 +138,8 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions)."""
+    """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions). way, apart: how its partition
+    was grown and cut (passes/partition)."""
 
     deterministic: str = "shape"
     winograd: bool = True
@@ -147,6 +148,8 @@ class Asked(msgspec.Struct, frozen=True):
     max_kernels: int | None = None
     precision: str = "f32"
     activations: str = "f32"
+    way: str = "cost"
+    apart: tuple[tuple[int, int], ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True):

@@ -225,7 +225,7 @@ class _Compaction:
             case "damaged" | "":
                 self.unread += 1
                 return
-            case "mark" | "farm":
+            case "mark" | "farm" | "cut":
                 place = (MARKS, "")
             case _:
                 place = (SLOTS, "")

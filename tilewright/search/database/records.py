@@ -19,6 +19,8 @@ from tilewright.passes.spaces.family_registry import current_text, has_former_na
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
+from tilewright.search.database.cut_records import SCHEMA as CUT_SCHEMA
+from tilewright.search.database.cut_records import CutRecord
 from tilewright.search.database.farm_records import SCHEMA as FARM_SCHEMA
 from tilewright.search.database.farm_records import FarmRecord, MarkRecord
 from tilewright.search.database.log_file import LONGEST, LogFile
@@ -95,7 +97,7 @@ class _Header(msgspec.Struct):
     schema: int = 0
 
 
-Line = WorkloadForm | TuningRecord | SlotRecord | FarmRecord | MarkRecord
+Line = WorkloadForm | TuningRecord | SlotRecord | FarmRecord | MarkRecord | CutRecord
 _decode: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 
 
@@ -119,7 +121,7 @@ class TuningLog:
         self.slots: list[SlotRecord] = []
         self.skipped: list[Skipped] = []
         self._reader = LineReader(self.skipped)
-        self.farms, self.marks = self._reader.farms, self._reader.marks
+        self.farms, self.marks, self.cuts = self._reader.farms, self._reader.marks, self._reader.cuts
         self._file = None if path is None else LogFile(path)
         if self._file is not None:
             if writes:
@@ -144,6 +146,11 @@ class TuningLog:
         """Append a state of a farm."""
         self._write([record])
         self.farms.append(record)
+
+    def add_cut(self, record: CutRecord) -> None:
+        """Append what was measured of a partition."""
+        self._write([record])
+        self.cuts.append(record)
 
     def mark(self, record: MarkRecord) -> None:
         """Append that measurements are in doubt; whoever opens the log from now on does not see them."""
@@ -195,6 +202,7 @@ class LineReader:
         self.skipped = skipped
         self.farms: list[FarmRecord] = []
         self.marks: list[MarkRecord] = []
+        self.cuts: list[CutRecord] = []
         self._renamed, self._texts = functools.cache(_had_other_names), functools.cache(current_text)
         self._shared: dict[object, object] = {}
         self._configs: dict[str, str] = {}
@@ -235,6 +243,11 @@ class LineReader:
                 self.farms.append(found)
             elif isinstance(found, MarkRecord):
                 self.marks.append(found)
+            elif isinstance(found, CutRecord):
+                if found.fault:
+                    self._skip(name, number, f"no cut: {found.fault}")
+                else:
+                    self.cuts.append(found)
             elif found != workloads.get(found.key):
                 fault = found.fault()
                 if fault:
@@ -291,7 +304,7 @@ def _why_not(line: bytes, error: Exception) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"no record: {error}"
     known = {"measurement": (OLDEST, SCHEMA), "slot": (OLDEST_SLOT, SLOT_SCHEMA), "farm": (FARM_SCHEMA, FARM_SCHEMA),
-             "mark": (FARM_SCHEMA, FARM_SCHEMA)}
+             "mark": (FARM_SCHEMA, FARM_SCHEMA), "cut": (CUT_SCHEMA, CUT_SCHEMA)}
     first, last = known.get(header.record, (0, 0))
     if not last or header.schema == 0 or first <= header.schema <= last:
         return f"no record: {error}"

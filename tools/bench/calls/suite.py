@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tools.bench.peers import OURS
 
 LONG = 100e-6  # seconds; what takes one thread longer is asked to gain from more
 MEMORY: tuple[tuple[str, Shape], ...] = (("bert_layer", {"S": 128}), ("bert_layer", {"S": 384}), ("resnet_block", {"B": 4}))
-SAVED = {OURS: "model.tw", "ort:module": "model.onnx"}  # systems that load a file, and its name
+SAVED = (OURS, "ort:module")  # systems that load a file
 COSTS = "calls"  # what --filter matches for the costs of a call
 
 
@@ -80,13 +81,15 @@ class Calls:
         return Figure(self.run, SCALING, round(single / several, 3), "x", detail)
 
 
-def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]], threads: int) -> Iterator[Record]:
+def memory(
+    run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]], threads: int, prepared: Path | None = None
+) -> Iterator[Record]:
     """MiB a process grows by to hold a model and run a shape, weights included. Ours, and ONNX Runtime's of the suite `zoo`, are
-    loaded from files that other processes made."""
+    loaded from files that other processes made, in a folder of these where it is given."""
     for name, shape in cases:
         for system in systems:
             try:
-                value = _memory(system, name, shape, threads)
+                value = _memory(system, name, shape, threads, prepared)
             except WorkerDiedError as error:
                 yield Failure(run, name, threads, system, str(error), dict(shape))
                 continue
@@ -95,16 +98,14 @@ def memory(run: str, systems: Sequence[str], cases: Sequence[tuple[str, Shape]],
                 yield Figure(run, title, round(value, 1), "MiB", detail)
 
 
-def _memory(system: str, name: str, shape: Shape, threads: int) -> float | None:
-    with tempfile.TemporaryDirectory() as folder:
+def _memory(system: str, name: str, shape: Shape, threads: int, prepared: Path | None) -> float | None:
+    with tempfile.TemporaryDirectory() if prepared is None else nullcontext(str(prepared)) as folder:
         options: list[str] = []
         if system in SAVED:
-            saved = str(Path(folder) / SAVED[system])
-            with Team([system], threads) as team:
+            options = ["--prepared", folder]
+            with Team([system], threads, {system: options}) as team:
                 if "unsupported" in team.ask(system, do="prepare", operator=name):
                     return None
-                team.ask(system, do="save", path=saved)
-            options = ["--artifact", saved]
         worker = Worker(system, threads, options)
         try:
             reply = worker.ask(do="prepare", operator=name, bare=system in SAVED)

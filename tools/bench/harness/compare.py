@@ -7,6 +7,7 @@
     python -m tools.bench operators --suite layers        single layers at sizes of well-known models, likewise
     python -m tools.bench operators --neighbour hog       beside a process that streams through memory on the other core
     python -m tools.bench models --log tuning.jsonl
+    python -m tools.bench operators --suite zoo --prepared FOLDER --prepare    compile and export now, measure by a later run
     python -m tools.bench control --seconds 1         loops and branches: Loop of ONNX, scan of torch.compile, Python
     python -m tools.bench calls
 
@@ -64,6 +65,8 @@ def arguments(name: str, argv: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--full", action="store_true", help="every T from 1 to 128")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     parser.add_argument("--log", help="tuning log for our side; default: the configurations of the rules")
+    parser.add_argument("--prepared", type=Path, help="a folder that keeps compiled models and exports for the next run")
+    parser.add_argument("--prepare", action="store_true", help="fill this folder and measure nothing")
     parser.set_defaults(suite=name)
     args = parser.parse_args(argv)
     args.suite = ZOO[name] if args.suite == "zoo" else args.suite
@@ -109,7 +112,8 @@ def compare(name: str, argv: Sequence[str]) -> int:
     threads = [int(t) for t in args.threads.split(",")]
     everything = tuple(catalog().values())
     subjects = [o for o in everything if o.suite == args.suite and matches(o.name, args.filter)]
-    options = {systems[0]: ["--log", args.log]} if args.log else {}
+    options = {s: ["--prepared", str(args.prepared.absolute())] if args.prepared else [] for s in systems}
+    options[systems[0]] += ["--log", args.log] if args.log else []
     found: list[Record] = []
 
     def keep(record: Record) -> None:
@@ -129,15 +133,20 @@ def compare(name: str, argv: Sequence[str]) -> int:
             tempfile.TemporaryDirectory() as folder,
             neighbour(args.neighbour) as beside,
         ):
+            if args.prepare:
+                prepare(team, [o.name for o in subjects])
+                continue
             bench = Bench(run.run, team, args.seconds, args.rounds, Path(folder), partial(snapshot_with, beside))
             for subject in subjects:
                 points = subject.more_points or subject.points if args.full else subject.points
                 values = {int(v) for v in args.points.split(",") if v}
                 for record in bench.operator(subject, [p for p in points if not values or values & set(p.values())]):
                     keep(record)
+    if args.prepare:
+        return 0
     if args.suite == ZOO["models"]:
         largest = [(o.name, o.points[-1]) for o in subjects]
-        for record in suite.memory(run.run, systems, largest, threads[0]):
+        for record in suite.memory(run.run, systems, largest, threads[0], args.prepared):
             keep(record)
     if args.suite == "calls":
         names = {suite.COSTS, *(o.name for o in everything)}
@@ -148,6 +157,14 @@ def compare(name: str, argv: Sequence[str]) -> int:
         report.show(cases)
         print("\n".join(report.verdict(report.rows(cases), cases)))
     return 0
+
+
+def prepare(team: Team, names: Sequence[str]) -> None:
+    """Prepare subjects everywhere; failures are printed."""
+    for name in names:
+        seconds, failed = team.prepare(name)
+        took = "  ".join(f"{s} {t:.2f} s" for s, t in seconds.items())
+        print(f"{name:28} {took}", *(f"{s} FAILED: {e}" for s, e in failed.items()), flush=True)
 
 
 def versions(team: Team) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A process that measures one system: JSON requests on standard input, one reply a line on standard output.
 
-    python -m tools.bench.harness.worker SYSTEM THREADS [--log FILE] [--artifact FILE] [--cold]
+    python -m tools.bench.harness.worker SYSTEM THREADS [--log FILE] [--prepared FOLDER] [--cold]
 
 A failure ends the process with a traceback on standard error; the harness records that and starts another.
 """
@@ -17,16 +17,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 
 from tools.bench import models, operators
 from tools.bench.control import cases
 from tools.bench.harness.neighbour import touching_half_the_cache
+from tools.bench.harness.prepared import Prepared
 from tools.bench.harness.witness import reader
 from tools.bench.operator_spec import Operator
-from tools.bench.peers import OURS, Bound, Explaining, Saving, System, UnsupportedError, make
+from tools.bench.peers import OURS, Bound, Explaining, System, UnsupportedError, make
 from tools.bench.zoo import modules
 
 WARM_SHARE, BATCHES = 0.2, 8
@@ -70,15 +71,17 @@ def time_calls(call: Callable[[], object], seconds: float, clock: Callable[[], f
 
 
 class Server:
-    """Answers the requests version, prepare, save, bind, time and memory for one system."""
+    """Answers the requests version, prepare, bind, time and memory for one system."""
 
-    def __init__(self, system: System, threads: int, all_cores: set[int], cold: bool = False) -> None:
-        self.system, self.threads, self.all_cores = system, threads, all_cores
+    def __init__(
+        self, system: System, threads: int, all_cores: set[int], cold: bool = False, prepared: Prepared | None = None
+    ) -> None:
+        self.system, self.threads, self.all_cores, self.prepared = system, threads, all_cores, prepared
         self.operators = catalog()
         self.operator: Operator | None = None
         self.bound: Bound | None = None
         self.disturb = touching_half_the_cache() if cold else None
-        self.near = reader()
+        self.near = reader(threads)
         self.base_kib = resident_kib("VmRSS")
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -97,15 +100,13 @@ class Server:
         constants = {} if request.get("bare") else self.operator.constants()
         os.sched_setaffinity(0, self.all_cores)
         start = time.perf_counter()
-        self.system.prepare(self.operator, constants)
+        if self.prepared:
+            self.prepared.prepare(self.system, self.operator, constants)
+        else:
+            self.system.prepare(self.operator, constants)
         took = time.perf_counter() - start
         pin(self.all_cores, self.threads)
         return {"seconds": took, "families": self.system.families() if isinstance(self.system, Explaining) else []}
-
-    def do_save(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Ours alone: write what was prepared as an artifact."""
-        cast(Saving, self.system).save(request["path"])
-        return {}
 
     def do_bind(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run once; the result goes to the file `output`, as f32."""
@@ -162,7 +163,7 @@ def main() -> int:
     parser.add_argument("system")
     parser.add_argument("threads", type=int)
     parser.add_argument("--log")
-    parser.add_argument("--artifact")
+    parser.add_argument("--prepared", type=Path, help="a folder of files of what was prepared; found, they are loaded")
     parser.add_argument("--cold", action="store_true", help="touch half the last cache between calls")
     args = parser.parse_args()
     replies = private_stdout()
@@ -171,14 +172,11 @@ def main() -> int:
     if args.system == OURS:
         from tools.bench.ours import Tilewright
 
-        system: System = Tilewright(args.threads, args.log, args.artifact)
-    elif args.artifact:
-        from tools.bench.zoo.ort_system import OrtModule
-
-        system = OrtModule(args.threads, args.artifact)
+        system: System = Tilewright(args.threads, args.log)
     else:
         system = make(args.system, args.threads)
-    server = Server(system, args.threads, cores, args.cold)
+    prepared = Prepared(args.prepared, args.system, args.threads, args.log) if args.prepared else None
+    server = Server(system, args.threads, cores, args.cold, prepared)
     for line in sys.stdin:
         replies.write(json.dumps(server.answer(json.loads(line))) + "\n")
         replies.flush()

@@ -18,19 +18,15 @@ _OPSET = 18
 
 
 class OrtModule:
-    """One session a module; operands and results bound to memory once a shape.
+    """One session a module; operands and results bound to memory once a shape."""
 
-    Args:
-        artifact: a saved ONNX model to load in place of an export.
-    """
-
-    def __init__(self, threads: int, artifact: str | None = None) -> None:
+    def __init__(self, threads: int) -> None:
         import onnxruntime
 
         onnxruntime.set_default_logger_severity(3)
-        self._threads, self._artifact = threads, artifact
+        self._threads = threads
         self._session: Any = None
-        self._model: bytes | str = artifact or b""
+        self._model = b""
 
     def version(self) -> str:
         import onnxruntime
@@ -40,17 +36,23 @@ class OrtModule:
     def prepare(self, operator: Operator, constants: Mapping[str, Array]) -> None:
         if operator.kind != KIND:
             raise UnsupportedError(operator.name)
+        self._model = onnx_model(operator)
+        self._start(self._model)
+
+    def save(self, path: str) -> None:
+        """What was prepared, as an ONNX model."""
+        Path(path).write_bytes(self._model)
+
+    def load(self, operator: Operator, path: str) -> None:
+        """A saved ONNX model in place of an export."""
+        self._start(path)
+
+    def _start(self, model: bytes | str) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        self._model = self._artifact or onnx_model(operator)
-        self._session = onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
-
-    def save(self, path: str) -> None:
-        """What was prepared, as an ONNX model."""
-        assert isinstance(self._model, bytes)
-        Path(path).write_bytes(self._model)
+        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         session, binding = self._session, self._session.io_binding()

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.codegen.borders import Border, borders
+from tilewright.passes.codegen.borders import borders
 from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.border_parts import Span, each_part
 from tilewright.passes.families.host.host_walk import SummedEmitter, SummedWalk
 from tilewright.passes.families.host.interleaved_tiles import InterleavedEmitter, InterleavedTiles
 from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
@@ -29,7 +30,6 @@ from tilewright.passes.mlir import ir, operations
 from tilewright.passes.spaces.host.generic import GenericConfig
 from tilewright.runtime.shape import Expr
 
-Span = tuple[Index, Index]  # begin and end
 _AHEAD = 4  # vectors that are loaded before the last ones are stored
 _FEW_OPS = 4  # of arithmetic an element
 _VIEWS = ("tensor.cast", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape", "tensor.empty", "tensor.dim")
@@ -61,9 +61,7 @@ class _ResultGroup:
         if self.axis is None or not self.dims:
             return {}
         match self.walk:
-            case TransposeTiles(across=across):
-                return {**dict.fromkeys(self.walk.outer()), across: config.lanes}
-            case RunningWalk() | InterleavedTiles():
+            case RunningWalk() | InterleavedTiles() | TransposeTiles():
                 return self.walk.cuts(config.lanes, config.chunk)
             case SummedWalk():
                 return self.walk.cuts(config.lanes)
@@ -185,35 +183,8 @@ class _Chunks:
         found = borders(self.kernel.shapes, [self.kernel.results[n] for n in group.members])
         across = [b for b in found if b.axis in group.outer]
         spans = {a: unit.span(f"d{a}") for a in (group.axis, group.row) if a is not None}
-        self._parts([*across, *(b for b in found if b not in across)], where, spans)
-
-    def _parts(self, left: Sequence[Border], where: Sequence[Index], spans: Mapping[int, Span]) -> None:
-        """The elements of a span of columns, and of rows: loops for each part that the borders leave, and for what lies in one
-        part alone a choice in front of them."""
-        if not left:
-            self._columns(where, spans)
-            return
-        ev, border = self.kernel.evaluator, left[0]
-        ends, key = [ev.emit(e) for e in border.ends], (border.op, border.own)
-
-        def part(number: int, spans: Mapping[int, Span]) -> None:
-            ev.parts[key] = number
-            self._parts([b for b in left[1:] if b.op != border.op or not border.settles(number)], where, spans)
-            del ev.parts[key]
-
-        def choose(number: int) -> None:
-            if number == len(ends):
-                part(number, spans)
-            else:
-                when(where[border.axis].lt(ends[number]), lambda: part(number, spans), lambda: choose(number + 1))
-
-        if border.axis not in spans:
-            choose(0)
-            return
-        lo, hi = spans[border.axis]
-        begins = [lo, *(e.max(lo) for e in ends)]
-        for number, (first, last) in enumerate(zip(begins, [*ends, hi], strict=True)):
-            part(number, {**spans, border.axis: (first, last.min(hi).max(first))})
+        each_part(self.kernel.evaluator, [*across, *(b for b in found if b not in across)], where, spans,
+                  lambda parts: self._columns(where, parts))
 
     def _columns(self, where: Sequence[Index], spans: Mapping[int, Span]) -> None:
         row, index = self.group.row, self.kernel.index

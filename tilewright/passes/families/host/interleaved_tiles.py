@@ -58,7 +58,7 @@ class InterleavedTiles:
         if along in runs or along - 1 not in runs:
             return None
         dims, used = frame.shapes.dims(result), {a for _, read in reads for a in read}
-        found = InterleavedTiles.of(TransposeTiles(number, root, along - 1, along, axes), dims[along], lanes)
+        found = InterleavedTiles.of(TransposeTiles(number, len(axes), along - 1, along), dims[along], lanes)
         copies = tuple(a for a in axes[:-1] if a not in used and (dims[a].constant or lanes) < lanes)
         return None if found is None else replace(found, copies=copies)
 
@@ -90,7 +90,7 @@ class InterleavedEmitter:
     def emit(self, unit: Unit) -> None:
         """All elements of a work unit, one by one where the result's last two axes are no run in memory."""
         tiles, index, strides = self.walk.tiles, self.kernel.index, self._memory.strides
-        coords = [unit.first(f"d{a}") if a in self.walk.outer() else Index(0) for a in range(len(tiles.axes))]
+        coords = [unit.first(f"d{a}") if a in self.walk.outer() else Index(0) for a in range(tiles.rank)]
         first, end = unit.span(f"d{tiles.across}")
         run = all_of([strides[tiles.across].eq(self.walk.count), strides[tiles.along].eq(1)])
 

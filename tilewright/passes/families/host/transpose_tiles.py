@@ -2,114 +2,217 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tilewright.passes.analysis.loop_axes import unit_axis
+from tilewright.passes.analysis.loop_axes import has_loops, unit_axis
 from tilewright.passes.analysis.placement import axis_name, place
-from tilewright.passes.codegen.emit import lane_mask, loop, when
+from tilewright.passes.codegen.borders import borders
+from tilewright.passes.codegen.emit import byte_width, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.units import Unit
+from tilewright.passes.families.host.border_parts import Spans, each_part
 from tilewright.passes.families.host.host_matmul_panel import transpose
 from tilewright.passes.linalg.data_movement import movement
+from tilewright.passes.linalg.structured import inputs, iterator_kinds
 from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.runtime.limits import LINE
+from tilewright.runtime.shape import Expr
+
+_MIDDLE = 64  # stands for extents that are not known
+
+
+@dataclass(frozen=True)
+class Read:
+    """An operand of an elementwise operation. axes: the result's axis at each of its own; held: what a tile holds elements of,
+    the operand or, where its elements are only moved, what they are moved to."""
+
+    source: ir.Value
+    axes: tuple[int, ...]
+    held: ir.Value
 
 
 @dataclass(frozen=True)
 class TransposeTiles:
-    """Result `number` follows elementwise from `root`, a permutation of its operand.
+    """Result `number` is computed element by element from operands of which some have another unit axis.
 
-    across: the axis of the result along which the operand has unit stride; along: the result's own axis of unit stride.
-    axes: the result's axis at each axis of the root.
+    across: the axis of the result along which these, `reads`, have unit stride; along: the result's own axis of unit stride.
+    block: which of the two units have a few tiles of; they walk along the other. line: elements of a line of memory.
     """
 
     number: int
-    root: ir.Operation
+    rank: int
     across: int
     along: int
-    axes: tuple[int, ...]
+    reads: tuple[Read, ...] = ()
+    block: int = -1
+    line: int = 1
 
     @staticmethod
     def of(kernel: KernelFrame, number: int, along: int) -> TransposeTiles | None:
         """None where the result follows from no permutation with another unit axis, or not element by element."""
         result = kernel.results[number]
-        ops = kernel.ops()
         rank = ir.RankedTensorType(result.type).rank
-        for root in ops:
-            source = movement(root)
-            if source is None or not source.is_permutation or ir.RankedTensorType(root.results[0].type).rank != rank:
-                continue
-            unit = unit_axis(_unpadded(root.operands[0]), kernel.input_units())
-            if unit is None:
-                continue
-            try:
-                at = place(kernel.shapes, root.results[0], ops[ops.index(root) + 1 :], [result])[0]
-            except ValueError:  # the result is no elementwise function of the root
-                continue
-            names = [axis_name(a) for a in range(rank)]
-            if sorted(str(e) for e in at) != sorted(names):
-                continue
-            axes = tuple([str(e) for e in at].index(n) for n in names)
-            moved = position(source.results[unit])
-            if moved is not None and axes[moved] != along:
-                return TransposeTiles(number, root, axes[moved], along, axes)
+        found: dict[int, list[Read]] = {}
+        for op in kernel.ops():
+            for read in _reads(kernel, op, result):
+                unit = unit_axis(_unpadded(read.source), kernel.input_units())
+                if unit is not None and read.axes[unit] != along:
+                    found.setdefault(read.axes[unit], []).append(read)
+        for across, reads in found.items():
+            return _walked(kernel, TransposeTiles(number, rank, across, along, tuple(reads)))
         return None
 
+    @property
+    def moving(self) -> int:
+        """The axis that units walk along."""
+        return self.across if self.block == self.along else self.along
+
     def outer(self) -> list[int]:
-        return [a for a in range(len(self.axes)) if a not in (self.across, self.along)]
+        return [a for a in range(self.rank) if a not in (self.across, self.along)]
+
+    def cuts(self, lanes: int, chunk: int) -> dict[int, int | None]:
+        """The axes that units are cut along, about `chunk` elements in each."""
+        wide = lanes * self.abreast(lanes)
+        return {**dict.fromkeys(self.outer()), self.block: wide, self.moving: max(1, chunk // wide // lanes) * lanes}
+
+    def abreast(self, lanes: int) -> int:
+        """Tiles that fill lines of memory."""
+        return max(1, self.line // lanes)
 
 
 @dataclass(frozen=True)
 class TileEmitter:
-    """Emits the tiles of work units: all along the result, `lanes` across it, at one point of the other axes."""
+    """Emits the tiles of work units, `lanes` by `lanes` elements, at one point of the other axes."""
 
     kernel: HostKernel
     tiles: TransposeTiles
     lanes: int
 
     def emit(self, unit: Unit) -> None:
-        """All tiles of a work unit."""
-        ev, tiles, lanes = self.kernel.evaluator, self.tiles, self.lanes
-        dims = [ev.emit(e) for e in self.kernel.shapes.dims(self.kernel.results[tiles.number])]
-        coords = [unit.first(f"d{a}") if a in tiles.outer() else Index(0) for a in range(len(dims))]
-        first = unit.first(f"d{tiles.across}")
-        left = dims[tiles.across] - first
+        """All tiles of a work unit, apart by the borders of the result: whole ones have no mask."""
+        tiles, result = self.tiles, self.kernel.results[self.tiles.number]
+        where = [unit.first(f"d{a}") if a in tiles.outer() else Index(0) for a in range(tiles.rank)]
+        spans = {a: unit.span(f"d{a}") for a in (tiles.across, tiles.along)}
+        found = borders(self.kernel.shapes, [result])
+        ordered = [*(b for b in found if b.axis not in spans), *(b for b in found if b.axis in spans)]
+        each_part(self.kernel.evaluator, ordered, where, spans, lambda parts: self._part(where, parts))
 
-        def along(c: Index) -> None:
-            when(left.ge(lanes), lambda: self._tile(coords, first, c, dims, None),
-                 lambda: self._tile(coords, first, c, dims, left))
+    def _part(self, where: Sequence[Index], spans: Spans) -> None:
+        """Whole tiles, as many side by side as fill lines of memory, then single ones; then what is left along the way, then
+        beside it."""
+        tiles, lanes, index, abreast = self.tiles, self.lanes, self.kernel.index, self.tiles.abreast(self.lanes)
+        (low, high), (first, last) = spans[tiles.block], spans[tiles.moving]
+        ends = {axis: end for axis, (_, end) in spans.items()}
+        whole, lone = last - (last - first) % lanes, high - (high - low) % lanes
+        full = high - (high - low) % (lanes * abreast)
 
-        loop(0, dims[tiles.along], lanes, along, index=self.kernel.index)
+        def tile(b: Index, m: Index, masked: bool) -> None:
+            place = {tiles.block: b, tiles.moving: m}
+            self._tile([place.get(a, x) for a, x in enumerate(where)], ends if masked else None)
 
-    def _tile(self, coords: list[Index], first: Index, start: Index, dims: list[Index], left: Index | None) -> None:
-        """left: how many there are across, None when as many as lanes."""
+        def walk(b: Index, count: int) -> None:
+            def step(m: Index) -> None:
+                for n in range(count):
+                    tile(b + n * lanes, m, False)
+
+            loop(first, whole, lanes, step, index=index)
+
+        def last_tiles() -> None:
+            loop(low, high, lanes, lambda b: tile(b, whole, True), index=index)
+
+        def narrow_tiles() -> None:
+            loop(first, whole, lanes, lambda m: tile(lone, m, True), index=index)
+
+        loop(low, full, lanes * abreast, lambda b: walk(b, abreast), index=index)
+        if abreast > 1:
+            loop(full, lone, lanes, lambda b: walk(b, 1), index=index)
+        when(whole.lt(last), last_tiles)
+        when(lone.lt(high), narrow_tiles)
+
+    def _tile(self, place: list[Index], ends: Mapping[int, Index] | None) -> None:
+        """The tile whose first element is at a place. ends: where the result ends across and along, None for a whole tile."""
         ev, index, tiles, lanes = self.kernel.evaluator, self.kernel.index, self.tiles, self.lanes
-        source = tiles.root.operands[0]
-        read, written = maps_of(tiles.root)
-        mask = None if left is None else lane_mask(left, lanes, index)
-        last = dims[tiles.along] - 1
-        rows = []
-        for i in range(lanes):
-            here = list(coords)
-            here[tiles.along], here[tiles.across] = (start + i).min(last), Index.ramp(first, lanes)
-            at = [here[a] for a in tiles.axes]
-            loops = dict(zip((position(e) for e in written.results), at, strict=True))
-            rows.append(ev.element(source, [loops[position(e)] for e in read.results], mask))
-        kept = lane_mask(dims[tiles.along] - start, lanes, index)
+        first, start = place[tiles.across], place[tiles.along]
+        across = None if ends is None else ends[tiles.across] - first
+        kept = None if ends is None else lane_mask(ends[tiles.along] - start, lanes, index)
+        mask = None if across is None else lane_mask(across, lanes, index)
 
-        def store(i: int, row: ir.Value) -> None:
-            here = list(coords)
+        def rows(read: Read) -> list[ir.Value]:
+            found = []
+            for i in range(lanes):
+                here = list(place)
+                row = start + i
+                here[tiles.along] = row if ends is None else row.min(ends[tiles.along] - 1)
+                here[tiles.across] = Index.ramp(first, lanes)
+                found.append(ev.element(read.source, [here[a] for a in read.axes], mask))
+            return transpose(found)
+
+        def store(i: int, held: Sequence[ir.Value]) -> None:
+            here = list(place)
             here[tiles.along], here[tiles.across] = Index.ramp(start, lanes), first + i
-            ev.known[tiles.root.results[0]] = lambda _: row
+            for read, row in zip(tiles.reads, held, strict=True):
+                ev.known[read.held] = lambda _, row=row: row  # type: ignore[misc]
             self.kernel.outputs[tiles.number].store(ev.element(self.kernel.results[tiles.number], here, kept), here, kept)
 
-        for i, row in enumerate(transpose(rows)):
-            if left is None:
-                store(i, row)
+        for i, held in enumerate(zip(*(rows(read) for read in tiles.reads), strict=True)):
+            if across is None:
+                store(i, held)
             else:
-                when(Index(i).lt(left), lambda i=i, row=row: store(i, row))  # type: ignore[misc]
-        ev.known.pop(tiles.root.results[0])
+                when(Index(i).lt(across), lambda i=i, held=held: store(i, held))  # type: ignore[misc]
+        for read in tiles.reads:
+            ev.known.pop(read.held)
+
+
+def _reads(kernel: KernelFrame, op: ir.Operation, result: ir.Value) -> list[Read]:
+    """The operands that an operation reads by a permutation, where a result of as many axes follows from it element by element.
+
+    An operand of which other elements are read as well is none, unless the operation only moves it.
+    """
+    rank = ir.RankedTensorType(result.type).rank
+    if not has_loops(op) or len(op.results) != 1 or ir.RankedTensorType(op.results[0].type).rank != rank or \
+            "reduction" in iterator_kinds(op):
+        return []
+    maps, ops = maps_of(op), kernel.ops()
+    moved = movement(op) is not None
+    found = [(v, m) for v, m in zip(inputs(op), maps, strict=False) if isinstance(v.type, ir.RankedTensorType)
+             and m.is_permutation and (moved or _readers(v) == 1)]  # fmt: skip
+    if not found or not maps[-1].is_permutation:
+        return []
+    try:
+        at = place(kernel.shapes, op.results[0], ops[ops.index(op) + 1 :], [result])[0]
+    except ValueError:  # the result is no elementwise function of this one
+        return []
+    names = [axis_name(a) for a in range(rank)]
+    if sorted(str(e) for e in at) != sorted(names):
+        return []
+    axis_of = {position(e): [str(c) for c in at].index(n) for e, n in zip(maps[-1].results, names, strict=True)}
+    return [Read(v, tuple(axis_of[position(e)] for e in m.results), op.results[0] if moved else v) for v, m in found]
+
+
+def _readers(value: ir.Value) -> int:
+    """How often elements of a value are read."""
+    return sum(use.owner.name != "tensor.dim" for use in value.uses)
+
+
+def _walked(kernel: KernelFrame, tiles: TransposeTiles) -> TransposeTiles:
+    """With the way that units walk: along the axis whose neighbours lie closer, so that of what lies further apart a unit has few
+    rows, which it stays in. Each other row is another page, and with a pitch of a power of two another line of the same set."""
+    read, result = tiles.reads[0], kernel.results[tiles.number]
+    apart = _pitch(kernel.shapes.dims(read.source), read.axes.index(tiles.along))
+    far = apart > _pitch(kernel.shapes.dims(result), tiles.across)
+    size = max(byte_width(ir.RankedTensorType(v.type).element_type) for v in (read.source, result))
+    return replace(tiles, block=tiles.along if far else tiles.across, line=LINE // size)
+
+
+def _pitch(dims: Sequence[Expr], axis: int) -> int:
+    """Elements from one place along an axis to the next in a dense tensor, dims being of a middle size."""
+    found = 1
+    for extent in dims[axis + 1 :]:
+        found *= extent.evaluate(dict.fromkeys(extent.symbols, _MIDDLE))
+    return found
 
 
 def _unpadded(value: ir.Value) -> ir.Value:

@@ -261,8 +261,8 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 
 
 def _parts(limits: Limits) -> SplitReductions | None:
-    """On the host, reductions along rows are done in parts."""
-    return SplitReductions() if isinstance(limits, HostLimits) else None
+    """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have one for each multiprocessor."""
+    return SplitReductions() if isinstance(limits, HostLimits) else SplitReductions(elements=8192, rows=8, parts=512)
 
 
 def _images(limits: Limits) -> ChannelsLast:

@@ -2,10 +2,10 @@
 
     python -m tools.farm_faults --faults 200 --every 2.5 [--seconds 280] [--seed 0]
 
-A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a builder
-or a runner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux does), a node is cut
-off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time, measurements that the log does
-not hold, and processes that are left. Exit code 1 where any is.
+A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a
+builder, a runner or a reckoner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux
+does), a node is cut off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time,
+measurements that the log does not hold, and processes that are left. Exit code 1 where any is.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tilewright.search.runner.actor_process import ActorProcess
 from tools.ray_cluster import NODE, started
 
 FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
-          "node")
-OWN = ("ray::BuilderActor", "ray::RunnerActor", "tilewright.search.runner.host_worker --with-parent")
+          "node", "kill reckoner", "slow reckoner")
+OWN = ("ray::BuilderActor", "ray::RunnerActor", "ray::ReckonerActor", "tilewright.search.runner.host_worker --with-parent")
 _AGENTS = 20.0  # seconds that Ray's own agents have to end
 _STARTS, _RAYLET = 3, "/raylet/raylet "  # tries to start a node, and what its process is called
-_WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1)
+_WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1, 2, 1)
 
 
 def everywhere(word: str) -> set[int]:
@@ -86,7 +86,7 @@ class Faults:
             return self._lose_node()
         if fault == "partition":
             return self._cut_off()
-        what = "ray::BuilderActor" if "builder" in fault else "ray::RunnerActor"
+        what = next((f"ray::{word.capitalize()}Actor" for word in ("builder", "reckoner") if word in fault), "ray::RunnerActor")
         found = processes(what)
         if not found:
             return False

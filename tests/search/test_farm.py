@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -21,12 +22,14 @@ from search_surfaces import dense
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
+from tilewright.compiler.tuning.farm_cluster import placed
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.target import Target
 from tilewright.search.database.farm_records import MarkRecord
 from tilewright.search.database.records import TuningLog
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.drift import Reference
 from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located
@@ -42,7 +45,7 @@ from tilewright.search.runner.ray_runner import (
 )
 from tilewright.search.runner.serving import WITH_PARENT
 from tools.farm_faults import OWN, ancestors, processes
-from tools.ray_cluster import started
+from tools.ray_cluster import NODE, started
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -194,7 +197,7 @@ def test_a_search_with_a_runner_killed(cluster: Any, tmp_path: Path) -> None:
     x, w = np.ones((5, 32), np.float32), np.ones((32, 48), np.float32)
     np.testing.assert_allclose(fn(x, w), x @ w)
     farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
-    assert killed and farms[-1].lost >= 1 and farms[-1].measurements >= 20
+    assert killed and farms[-1].lost >= 1 and farms[-1].measurements >= 15
     log = TuningLog(tmp_path / "log.jsonl")
     assert sum(1 for r in log.records if r.seconds) >= 20 and log.farms and log.slots
     assert {r.runner[:6] for r in log.records if r.seconds} == {"runner"}
@@ -221,9 +224,9 @@ class Stranger:
 class Drifting(Stranger):
     """A runner whose core takes twice as long all at once."""
 
-    def measure(self, request: bytes, code: bytes) -> bytes:
+    def measure(self, request: bytes, cases: bytes, *codes: bytes) -> bytes:
         asked = msgspec.json.decode(request, type=MeasureRequest)
-        return msgspec.json.encode(MeasureReply(tuple(Measured((1e-6,)) for _ in asked.places), (2.0, 2.1, 1.9), 0.0))
+        return msgspec.json.encode(MeasureReply(tuple(Measured((1e-6,)) for _ in asked.launches), (2.0, 2.1, 1.9), 0.0))
 
 
 def test_a_runner_that_drifts_is_put_in_quarantine(cluster: Any) -> None:
@@ -234,7 +237,7 @@ def test_a_runner_that_drifts_is_put_in_quarantine(cluster: Any) -> None:
     try:
         assert runner.pool.wait(_PATIENCE) == 1
         kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
-        one, two = runner.run_all(dense(8), kernel, b"code", [((("d0", 4),), 1), ((("d0", 8),), 1)])
+        one, two = runner.run_all(dense(8), [KernelAt(kernel, b"code", (("d0", m),)) for m in (4, 8)])
         assert one.seconds == two.seconds == (1e-6,) and one.runner == found[0].runner
         assert (found[0].since, found[0].until) == (100.0, 101.0) and "drifted by 100.0%" in found[0].reason
         mark = MarkRecord(found[0].runner, found[0].since, found[0].until, found[0].reason)
@@ -294,6 +297,31 @@ def test_one_job_for_a_host_and_a_gpu(cluster: Any, tmp_path: Path) -> None:
     assert not left_of_actors()
 
 
+def test_runners_are_where_nodes_have_the_label_that_is_asked_for(cluster: Any, tmp_path: Path,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    node = cluster.add_node(**NODE, labels={"tilewright-kind": "measured"})
+    target = Target.parse("host")
+    try:
+        room = placed(tw.Farm(cluster.address, 1, 2, labels={"tilewright-kind": "measured"}, join_seconds=_PATIENCE), target)
+        where = ray.util.placement_group_table(room.group)["bundles_to_node_id"]
+        assert (room.runners, room.builders) == (2, 1) and where[0] == where[1] == node.node_id
+        ray.util.remove_placement_group(room.group)
+        with pytest.raises(OptionError, match=r"wanted 1 runners of 1 cores \(label tilewright-kind=other\)"):
+            placed(tw.Farm(cluster.address, 1, 1, labels={"tilewright-kind": "other"}, join_seconds=2.0), target)
+        (tmp_path / "m.mlir").write_text(MODEL)
+        line = ["tune", str(tmp_path / "m.mlir"), "--dim", "T=1:16", "--ray", cluster.address, "--builders", "1",
+                "--runners", "1", "--trials", "6", "--threads", "1", "--log", str(tmp_path / "log.jsonl"),
+                "-o", str(tmp_path / "m.tw"), "--no-isolate", "--json"]
+        assert main([*line, "--runner-label", "tilewright-kind=measured"]) == 0
+        events = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+        farms = [e for e in events if e["event"] == "farm"]
+        assert farms[-1]["measurements"] and farms[-1]["nodes"] == 4
+        assert main([*line, "--runner-label", "tilewright-kind"]) == 1
+        assert "--runner-label" in capsys.readouterr().err
+    finally:
+        cluster.remove_node(node)
+
+
 def test_a_target_that_is_named_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.mlir").write_text(MODEL)
     assert main(["tune", str(tmp_path / "m.mlir"), "--dim", "T=1:16", "--target", "host,host", "--trials", "1"]) == 1
@@ -351,8 +379,8 @@ def test_weights_are_where_the_model_leaves_them(monkeypatch: pytest.MonkeyPatch
     actor = RunnerActor(1, lambda: ("a" * 64, "this"), lambda count: (tuple(os.sched_getaffinity(0)), []), RunnerWork())
     kernel = MicroKernel("k", "w", "generic", "generic{}", (), ("1", "1", "1"))
     for state, restarts in (((), 0), (("--weights=memory:100",), 1), (("--weights=memory:100",), 1), ((), 2)):
-        request = MeasureRequest(WorkloadForm.of(dense(8)), kernel, (({"d0": 4}, 1),), None, state)
-        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"code"), type=MeasureReply)
+        request = MeasureRequest(WorkloadForm.of(dense(8)), (kernel,), ((0, {"d0": 4}, 1),), None, state)
+        reply = msgspec.json.decode(actor.measure(msgspec.json.encode(request), b"", b"code"), type=MeasureReply)
         assert reply.measured[0].cache == " ".join((WITH_PARENT, *state)) and actor._runner.closed == restarts
 
 

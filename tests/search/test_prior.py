@@ -22,8 +22,8 @@ from tilewright.search.space.lattice import Lattice
 FAMILIES = sorted(f.name.removesuffix(SUFFIX) for f in files(tilewright.search.prior).iterdir() if f.name.endswith(SUFFIX))
 
 
-def test_they_are_small_and_there_is_one_for_each_family_of_the_host_but_attention_and_pools() -> None:
-    assert set(FAMILIES) == set(family_names(gpu=False)) - {"host_attention", "host_pools"}
+def test_they_are_small_and_there_is_one_for_each_family_of_the_host() -> None:
+    assert set(FAMILIES) == set(family_names(gpu=False))
     assert sum(len(files(tilewright.search.prior).joinpath(f + SUFFIX).read_bytes()) for f in FAMILIES) < 400_000
     assert shipped("simt") is None
 

@@ -1,10 +1,28 @@
-"""Whether this Python interpreter can run compiled models: the main one of its process, with the global lock on."""
+"""The Python interpreter: whether it can run compiled models, and how its global lock goes round while long work is done."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tilewright.runtime.errors import DeviceError
+
+_QUICK = 2e-4  # seconds
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """While this thread does long work in Python, others get the interpreter's lock within 0.2 ms, and not Python's usual 5."""
+    before = sys.getswitchinterval()
+    if before <= _QUICK:
+        yield
+        return
+    sys.setswitchinterval(_QUICK)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def check_interpreter() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -61,3 +61,20 @@ class Runner(Protocol):
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement: ...
+
+
+@dataclass(frozen=True)
+class KernelAt:
+    """A built kernel at a shape, (name, extent) of each local dim, on some threads."""
+
+    kernel: MicroKernel
+    code: bytes
+    dims: tuple[tuple[str, int], ...]
+    threads: int = 1
+
+
+@runtime_checkable
+class RunnerOfMany(Protocol):
+    """A Runner that several threads may call, and that takes several measurements at once: one after the other, on one device."""
+
+    def run_all(self, workload: Workload, asked: Sequence[KernelAt], seconds: float | None = None) -> list[Measurement]: ...

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tables": ("tools.bench.policies.make_tables", "measures the tables that tuning policies are replayed on"),
     "policies": ("tools.bench.policies.replayed", "tuning policies on replayed tables"),
     "farm": ("tools.bench.farm.simulate", "farms of up to 256 builders and 32 runners on a simulated clock"),
+    "farm-surfaces": ("tools.bench.farm.surfaces", "what a farm's decisions find over known surfaces, beside a plain search"),
     "cluster": ("tools.bench.farm.cluster", "a search on a local Ray cluster against one in a process"),
     "store": ("tools.bench.farm.store", "a record store of a million records: compaction and look-ups"),
     "refined": ("tools.bench.farm.refined", "a model refined from its traffic under load: speed, tail latency, swaps"),

@@ -63,7 +63,7 @@ def refine_command(
     _yield_to_others()
     begin, view = time.perf_counter(), TuneView(out)
     with view, out.skipped_lines():
-        options = RefineOptions(seconds, CpuShare(cpu_share), seed, log, view.update, compared)
+        options = RefineOptions(seconds, CpuShare(cpu_share), True, seed, log, view.update, compared)
         found = refine(file, seen, target, arrays, options)
     taken = time.perf_counter() - begin
     for name, why in found.kept.items():

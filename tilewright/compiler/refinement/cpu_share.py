@@ -22,13 +22,14 @@ _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
 
 @dataclass
 class CpuShare:
-    """share: of the time of all cores that the process may use, in (0, 1]. used: processor seconds of this process and what it
-    started. clock, sleep: as of `time`."""
+    """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as
+    of `time`. cores: that the process may use when this is made."""
 
     share: float
     used: Callable[[], float] = field(default_factory=lambda: process_seconds)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    cores: int = field(default_factory=affinity)
 
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()
@@ -37,7 +38,7 @@ class CpuShare:
     def rest(self, until: float | None = None) -> None:
         """Wait until the work so far is within the share, or, by `clock`, until then."""
         begin = self.clock()
-        earliest = self._begin + (self.used() - self._before) / (self.share * affinity())
+        earliest = self._begin + (self.used() - self._before) / (self.share * self.cores)
         end = earliest if until is None else min(earliest, until)
         while self.share < 1 and (left := end - self.clock()) > 0:
             self.sleep(min(left, _TICK))
@@ -83,6 +84,14 @@ def yield_to_others() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # gives way at once, not at the end of its slice
+
+
+def keep_to_cores(count: int) -> None:
+    """So many of the last cores that the process may use are all that it uses from now on, and processes that it starts: what
+    others run on the rest finds its caches as it left them."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if count < len(allowed):
+        os.sched_setaffinity(0, allowed[-count:])
 
 
 def process_seconds() -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.refinement.cpu_share import CpuShare, SharedBuilder, SharedRunner
+from tilewright.compiler.refinement.cpu_share import CpuShare, SharedBuilder, SharedRunner, keep_to_cores
 from tilewright.compiler.refinement.stored_model import StoredModel, stored_model, with_tables
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.model_tuning import tune_model
@@ -37,10 +37,12 @@ from tilewright.search.runner.runner_process import ProcessRunner
 @dataclass(frozen=True)
 class RefineOptions:
     """seconds: of the search; holding old against new comes on top. cpu: the share of the machine that all of it keeps to.
+    aside: keep this process to as many cores as the model was compiled for.
     log: path or URL of records to go on from and to add to. progress: told how the search goes; compared: of each shape."""
 
     seconds: float = 60.0
     cpu: CpuShare = field(default_factory=lambda: CpuShare(1.0))
+    aside: bool = False
     seed: int = 0
     log: str | None = None
     progress: Callable[[Any], None] | None = None
@@ -83,6 +85,8 @@ def refine(path: Path, traffic: Traffic, output: Path, arrays: Callable[[Compile
     if opened is None:
         raise OptionError(f"{path}: wanted a model for a host; compile it again with the option traffic")
     bundle = opened.load()
+    if options.aside and bundle.program.asked.threads:
+        keep_to_cores(bundle.program.asked.threads)
     shapes = _shapes(traffic, bundle.program.ranges(), path)
     wanted = CompileOptions(seconds=options.seconds, policy="ucb", seed=options.seed, progress=options.progress,
                             traffic=[(dims, calls) for dims, calls in shapes])

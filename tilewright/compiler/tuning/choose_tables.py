@@ -37,7 +37,6 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
     with ExitStack() as stack:
         stack.callback(log.finish)
         if farm is not None:
-            load_libraries()
             known = known_to_log(model, log)
             if compilation.on_gpu:
                 farm.runner.cases = expectations(model, tables)

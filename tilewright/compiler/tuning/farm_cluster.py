@@ -96,8 +96,8 @@ def placed(farm: Farm, target: Target) -> Placed:
     group = ray.util.placement_group(bundles, strategy="SPREAD", **labels)
     if not group.wait(min(farm.join_seconds, _ROOM_SECONDS)):
         ray.util.remove_placement_group(group)
-        besides = ", ".join(f"{amount:g} {name}" for name, amount in needs.items() if name != "CPU")
-        besides += "".join(f", label {name}={value}" for name, value in farm.labels.items())
+        asked = [f"{amount:g} {name}" for name, amount in needs.items() if name != "CPU"]
+        besides = ", ".join([*asked, *(f"label {name}={value}" for name, value in farm.labels.items())])
         there = {k: v for k, v in have.items() if not k.startswith(("node:", "object", "memory"))}
         raise OptionError(f"farm: wanted {runners} runners of {farm.cores} cores{besides and f' ({besides})'} and {builders} "
                           f"builders, and the cluster has {there}; ask for fewer")

@@ -33,6 +33,7 @@ from tilewright.search.runner.ray_runner import Quarantine, RayRunner, RunnerAct
 from tilewright.search.runner.serving import WITH_PARENT
 from tilewright.search.task_scheduler.farm_progress import FarmProgress
 from tilewright.search.task_scheduler.parallel_tuner import FlightProgress
+from tilewright.search.task_scheduler.ray_reckoner import RayReckoners, ReckonerActor
 from tilewright.search.time_left import steady_clock
 
 _RECORD_SECONDS = 10.0  # between two records of a farm in the log
@@ -41,13 +42,14 @@ _TOLD_SECONDS = 0.5  # between two states that are told
 
 @dataclass
 class FarmSession:
-    """builder, runner: of the cluster. sizes: how many of each are wanted. log: takes marks and states."""
+    """builder, runner, reckoners: of the cluster. log: takes marks and states."""
 
     farm: Farm
     target: Target
     builder: RayBuilder
     runner: RayRunner
     workers: RayWorkers
+    reckoners: RayReckoners
     nodes: int
     progress: Callable[[FarmProgress], None]
     run: str = field(default_factory=lambda: f"{time.time():.6f}")
@@ -101,7 +103,7 @@ class FarmSession:
 
     def record(self, flight: FlightProgress) -> FarmRecord:
         """The state now."""
-        states = (self.workers.actors.state, self.runner.pool.state)
+        states = (self.workers.actors.state, self.runner.pool.state, self.reckoners.pool.state)
         seconds = time.monotonic() - self._began
         driver = (_own_seconds() - self._used) / max(seconds, 1e-9)
         overheads = [s.overhead / max(s.answered, 1) for s in states]
@@ -159,10 +161,14 @@ def _session(ray: Any, farm: Farm, target: Target, shelf: KernelShelf | None, ro
     strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
     runtime = {"env_vars": _variables()}
 
+    actor = {"max_restarts": 0, "max_task_retries": 0, "runtime_env": runtime}
+
     def start(kind: type, number: int, needs: Mapping[str, Any], *arguments: Any) -> Any:
-        options = {"max_restarts": 0, "max_task_retries": 0, "runtime_env": runtime,
-                   "scheduling_strategy": strategy(room.group, placement_group_bundle_index=number), **needs}
-        return ray.remote(kind).options(**options).remote(*arguments)
+        bundle = strategy(room.group, placement_group_bundle_index=number)
+        return ray.remote(kind).options(**actor, scheduling_strategy=bundle, **needs).remote(*arguments)
+
+    def start_anywhere(kind: type, *arguments: Any) -> Any:
+        return ray.remote(kind).options(**actor, num_cpus=0).remote(*arguments)
 
     identify, work = partial(identity, str(target)), runner_work(target)
     needs = {"num_cpus": farm.cores, "resources": dict(room.runner),
@@ -175,7 +181,9 @@ def _session(ray: Any, farm: Farm, target: Target, shelf: KernelShelf | None, ro
                        expect, told, quarantined, work, partial(_fits, target))
     stack.callback(runner.close)
     builder = RayBuilder(target, workers, shelf=shelf, inspect=True)
-    session.append(FarmSession(farm, target, builder, runner, workers, alive_nodes(), progress))
+    reckoners = RayReckoners(lambda place: start_anywhere(ReckonerActor, farm_fingerprint), farm_fingerprint(), told)
+    stack.callback(reckoners.close)
+    session.append(FarmSession(farm, target, builder, runner, workers, reckoners, alive_nodes(), progress))
     for what, facts in events:
         session[0].event(what, facts)
     for found in marks:

@@ -18,6 +18,7 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import Builder, Runner
 from tilewright.search.runner.gpu_environment import limits_of_name
 from tilewright.search.runner.measurer import MeasureContext
+from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner
 from tilewright.search.search_strategy.tune_options import Budget
 from tilewright.search.search_strategy.tuner import Tuner
 from tilewright.search.task_scheduler.candidate_jobs import ThreadedJobs
@@ -42,8 +43,13 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     context = MeasureContext(builder, runner, at, log, at_once=at_once, cache=cache_state(model))
     policy = policies()[wanted.policy or default_policy(farm is not None)]
     found_limits = limits_of_name(at.device) if model.compilation.on_gpu else None
-    openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits)) for w in model.workloads]
-    peak = gpu_peak(found_limits) if found_limits else measure_peak(thread_count(wanted.threads) if farm is None else 1)
+    make = LocalReckoner if farm is None else farm.reckoners.of
+    openings = [Opening(weight_of(w, model), partial(_open, w, model, tables, context, found_limits, make))
+                for w in model.workloads]
+    if found_limits is not None:
+        peak = gpu_peak(found_limits)
+    else:
+        peak = measure_peak(thread_count(wanted.threads)) if farm is None else farm.reckoners.peak()
     plan = SearchPlan(ModelBudget(seconds_to_search(model), wanted.trials, wanted.until_regret), context.environment.clock,
                       ModelTuneOptions(policy, seed=wanted.seed, device=context.environment.device))
     plan = replace(plan, kept=CERTIFIED_SHARE) if is_held_to_batches(model) else plan
@@ -53,7 +59,8 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
     else:
         farm.log = log
         with ThreadedJobs(builder, runner, farm.workers.actors.size, farm.runner.size) as jobs:
-            found = search_model(openings, plan, peak, log, told, Flight(jobs, farm.farm.in_flight, farm.follow))
+            flight = Flight(jobs, farm.farm.in_flight, farm.follow, farm.reckoners.beliefs)
+            found = search_model(openings, plan, peak, log, told, flight)
         assert isinstance(found.tuner, ParallelTuner)
         farm.finish(found.tuner.flown)
     for workload in model.workloads:
@@ -63,12 +70,12 @@ def tune_model(model: OutlinedModel, tables: Tables, builder: Builder, runner: R
 
 
 def _open(workload: Workload, model: OutlinedModel, tables: Tables, context: MeasureContext,
-          limits: GpuLimits | None) -> OperatorUse:
+          limits: GpuLimits | None, make: MakeReckoner) -> OperatorUse:
     """A search of an operator that can be stepped. limits: of the GPU that measures."""
     wanted = model.compilation.options
     task, options = task_of(workload, model, tables, limits), search_options(model)
     prior = prior_of(task, context.log, context.environment.device, wanted.prior)
     if wanted.farm is not None:
         options = replace(options, threads=min(options.threads, wanted.farm.cores))
-    tuner = Tuner(task, context, Budget(), replace(options, first=0), prior, wanted.progress or (lambda state: None))
+    tuner = Tuner(task, context, Budget(), replace(options, first=0), prior, wanted.progress or (lambda state: None), make)
     return OperatorUse(tuner, len(model.uses[workload.key]))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from types import ModuleType
 
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
@@ -150,7 +151,9 @@ def parse_config(text: str) -> TileConfig:
     return config
 
 
+@lru_cache(1 << 14)
 def config_text(config: TileConfig) -> str:
+    """`family{option=value ...}`; searches ask for the same ones at every measurement."""
     return spec_of(config.family, config)
 
 

@@ -19,6 +19,7 @@ from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
 from tilewright.runtime.host.recompile import can_recompile, recompile
 from tilewright.runtime.host.required_features import foreign_machine, missing_features
+from tilewright.runtime.interpreter import quick_switches
 from tilewright.runtime.load.devices import AnyDevice, DeviceName, caller_for, device_for
 from tilewright.runtime.load.version import Version, refuse_other_signature
 from tilewright.runtime.program import artifact, explanation
@@ -202,27 +203,32 @@ class CompiledFunction:
     def reload(self, path: str | os.PathLike[str], *, key: Keys | None = None) -> None:
         """Go on with another artifact of the same model, as `tilewright refine` writes it. A call goes the old way or the new one
         whole; what runs is let finish. The code of versions that were is kept, for `rollback` and for calls that still run;
-        constants that both hold are held once.
+        constants that both hold are held once. Other threads that call meanwhile wait for Python's lock no longer than for 0.2 ms
+        at a time (sys.setswitchinterval), while the artifact is read.
 
         Args:
             key: as of `tw.load`.
         Raises:
             ArtifactError: as of `tw.load`, or arguments, results, dims or the order of sums differ; nothing has changed then.
         """
-        opened = artifact.Artifact(path, keys=key)
-        other = _loaded(opened, self._device_text(), self._threads, _Plain)
-        refuse_other_signature(self.program, other.program, opened.path)
-        with self._reloading.of_process():
-            own = self._bundle.constants
-            if {c.digest for c in other.program.constants} <= set(own):
-                other._bundle = replace(other._bundle, constants=own)
-                other._caller = caller_for(other.program, other._bundle.code, own, other._device, self._threads)
-            version = Version(other.program, other._device, other._bundle, other._caller)
-            if isinstance(version.caller, HostCaller):
-                version.caller.hold_constants()
-            before = self._version()
-            self._go_on_with(version)
-            self._versions.append(before)
+        with quick_switches():
+            opened = artifact.Artifact(path, keys=key)
+            other = _loaded(opened, self._device_text(), self._threads, _Plain)
+            refuse_other_signature(self.program, other.program, opened.path)
+            with self._reloading.of_process():
+                self._take_over(other)
+
+    def _take_over(self, other: CompiledFunction) -> None:
+        own = self._bundle.constants
+        if {c.digest for c in other.program.constants} <= set(own):
+            other._bundle = replace(other._bundle, constants=own)
+            other._caller = caller_for(other.program, other._bundle.code, own, other._device, self._threads)
+        version = Version(other.program, other._device, other._bundle, other._caller)
+        if isinstance(version.caller, HostCaller):
+            version.caller.hold_constants()
+        before = self._version()
+        self._go_on_with(version)
+        self._versions.append(before)
 
     def rollback(self) -> None:
         """Go back to what was before the last `reload`.

@@ -94,7 +94,7 @@ class CostModel:
         self._config_names: tuple[str, ...] = ()
         self._pair_names: tuple[str, ...] = ()
         self._centre = 0.0
-        self._members: list[tuple[Any, Any]] = []
+        self._members: list[tuple[_Trees, _Trees]] = []
         self._trained_on = 0
 
     @property
@@ -129,7 +129,7 @@ class CostModel:
             else self.prior.predict_rates(space, configs)
         if not self.trained:
             return mean, deviation
-        found = np.stack([_run(rate, chosen.under(self._config_names)) for rate, _ in self._members])
+        found = np.stack([rate.run(chosen.under(self._config_names)) for rate, _ in self._members])
         return mean + self._centre + found.mean(axis=0), self._deviation(found)
 
     def save(self, path: Path) -> None:
@@ -153,7 +153,7 @@ class CostModel:
         return CostModel._restored(stored, training)
 
     def _stored(self) -> _Stored:
-        members = tuple(_EnsembleMember(bytes(a.save_raw("ubj")), bytes(b.save_raw("ubj"))) for a, b in self._members)
+        members = tuple(_EnsembleMember(rate.data, residual.data) for rate, residual in self._members)
         return _Stored(self._config_names, self._pair_names, self._centre, members, self._trained_on,
                        self.prior._stored() if self.prior else None)
 
@@ -162,7 +162,7 @@ class CostModel:
         model = CostModel(training, CostModel._restored(stored.prior, training) if stored.prior else None)
         model._config_names, model._pair_names = stored.config_names, stored.pair_names
         model._centre, model._trained_on = stored.centre, stored.samples
-        model._members = [(_booster(m.rate), _booster(m.residual)) for m in stored.members]
+        model._members = [(_Trees(m.rate), _Trees(m.residual)) for m in stored.members]
         return model
 
     def _predict(self, configs: Rows, place: Ints, pairs: Rows, base: Floats) -> tuple[Floats, Floats]:
@@ -175,7 +175,7 @@ class CostModel:
             return mean, deviation
         config_values = configs.under(self._config_names)
         both = np.hstack([config_values[place], pairs.under(self._pair_names)])
-        found = np.stack([_run(rate, config_values)[place] + _run(residual, both) for rate, residual in self._members])
+        found = np.stack([rate.run(config_values)[place] + residual.run(both) for rate, residual in self._members])
         return mean + self._centre + found.mean(axis=0), self._deviation(found)
 
     def _deviation(self, found: Floats) -> Floats:
@@ -199,7 +199,7 @@ class CostModel:
             weights = rng.poisson(1.0, len(target)).astype(float) if len(target) > 1 else np.ones(1)
             weights = np.maximum(weights, 0.02)
             rate = self._boost(configs, target, weights, number, self.training.depth)
-            left = target - _run(rate, configs)
+            left = target - rate.run(configs)
             self._members.append((rate, self._boost(both, left, weights, number, self.training.depth)))
 
     def _start(self, s: Samples) -> Floats:
@@ -208,23 +208,36 @@ class CostModel:
             return s.base + self.GUESS
         return self.prior._predict(s.configs, np.arange(len(s)), s.pairs, s.base)[0]
 
-    def _boost(self, rows: Floats, target: Floats, weights: Floats, number: int, depth: int) -> Any:
+    def _boost(self, rows: Floats, target: Floats, weights: Floats, number: int, depth: int) -> _Trees:
         import xgboost
 
         settings = {"objective": "reg:squarederror", "base_score": 0.0, "max_depth": depth, "eta": self.training.rate,
                     "lambda": 0.5, "min_child_weight": 0.5, "subsample": 0.9, "colsample_bytree": 0.7,
                     "tree_method": "exact" if len(rows) < _SMALL else "hist", "seed": self.training.seed * 97 + number,
                     "nthread": 1, "verbosity": 0}
-        return xgboost.train(settings, xgboost.DMatrix(rows, target, weight=weights, nthread=1), self.training.rounds)
+        made = xgboost.train(settings, xgboost.DMatrix(rows, target, weight=weights, nthread=1), self.training.rounds)
+        return _Trees(booster=made)
 
 
-def _run(booster: Any, rows: Floats) -> Floats:
-    return np.asarray(booster.inplace_predict(rows), np.float64)
+class _Trees:
+    """Boosted trees: xgboost's own, or their bytes, which are read when they are first run, or sent to another process."""
 
+    def __init__(self, data: bytes = b"", booster: Any = None) -> None:
+        self._data, self._booster = data, booster
 
-def _booster(data: bytes) -> Any:
-    import xgboost
+    @property
+    def data(self) -> bytes:
+        """As xgboost's binary JSON."""
+        return self._data or bytes(self._booster.save_raw("ubj"))
 
-    booster = xgboost.Booster({"nthread": 1})
-    booster.load_model(bytearray(data))
-    return booster
+    def run(self, rows: Floats) -> Floats:
+        """What they predict of each row."""
+        if self._booster is None:
+            import xgboost
+
+            self._booster = xgboost.Booster({"nthread": 1})
+            self._booster.load_model(bytearray(self._data))
+        return np.asarray(self._booster.inplace_predict(rows), np.float64)
+
+    def __reduce__(self) -> tuple[type[_Trees], tuple[bytes]]:
+        return _Trees, (self.data,)

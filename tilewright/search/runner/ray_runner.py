@@ -22,7 +22,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.drift import Reference, reference_seconds
@@ -30,7 +30,6 @@ from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, Actor
 from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
 from tilewright.search.runner.serving import WITH_PARENT
 from tilewright.search.runner.verification import Case
-from tilewright.search.space.shapes import Dims
 
 MOST_BYTES = 64 << 20  # of code under way
 _CHECK_SECONDS = 20.0  # between two looks at the reference kernel of a runner
@@ -63,12 +62,12 @@ class RunnerFacts(msgspec.Struct, frozen=True):
 
 
 class MeasureRequest(msgspec.Struct, frozen=True):
-    """Measurements of a kernel, as JSON. places: (dims, threads) of each. seconds: that all may take. arguments: of the process
-    that measures, beside its own."""
+    """Measurements of kernels of a workload, as JSON. launches: (number of the kernel, dims, threads) of each. seconds: that all
+    may take. arguments: of the process that measures, beside its own."""
 
     workload: WorkloadForm
-    kernel: MicroKernel
-    places: tuple[tuple[dict[str, int], int], ...]
+    kernels: tuple[MicroKernel, ...]
+    launches: tuple[tuple[int, dict[str, int], int], ...]
     seconds: float | None
     arguments: tuple[str, ...] = ()
 
@@ -83,8 +82,8 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class MeasureReply(msgspec.Struct, frozen=True):
-    """measured: of each place. reference: seconds of the reference kernel, where it was due. worked: seconds that the runner took
-    for all of it."""
+    """measured: of each launch. reference: seconds of the reference kernel, where it was due. worked: seconds that the runner
+    took for all of it."""
 
     measured: tuple[Measured, ...]
     reference: tuple[float, ...] = ()
@@ -116,8 +115,8 @@ class RunnerActor:
         reference = () if self._work.by_kernel else tuple(reference_seconds(15))
         return msgspec.json.encode(RunnerFacts(fingerprint, device, node, os.getpid(), cores, reference))
 
-    def measure(self, request: bytes, code: bytes, cases: bytes = b"") -> bytes:
-        """cases: what kernels of the workload have to give, where they are verified."""
+    def measure(self, request: bytes, cases: bytes, *codes: bytes) -> bytes:
+        """cases: what kernels of the workload have to give; empty where they are not verified. codes: of each kernel."""
         begin = time.monotonic()
         asked = msgspec.json.decode(request, type=MeasureRequest)
         workload = asked.workload.workload()
@@ -128,13 +127,15 @@ class RunnerActor:
         if cases and workload.key not in self._cases:
             self._cases[workload.key] = [c.case() for c in msgspec.msgpack.decode(cases, type=tuple[CaseForm, ...])]
         found, times = list[Measured](), tuple[float, ...]()
-        for dims, threads in asked.places:
+        for number, dims, threads in asked.launches:
             left = None if asked.seconds is None else max(0.0, asked.seconds - (time.monotonic() - begin))
-            one = self._runner.run(workload, asked.kernel, code, dims, threads, left)
+            one = self._runner.run(workload, asked.kernels[number], codes[number], dims, threads, left)
             found.append(Measured(one.seconds, one.error, one.cache, one.late))
-        if any(one.seconds for one in found):
-            good = next(place for place, one in zip(asked.places, found, strict=True) if one.seconds)
-            times = self._reference(msgspec.structs.replace(asked, places=(good,)), code)
+        good = next((launch for launch, one in zip(asked.launches, found, strict=True) if one.seconds), None)
+        if good is not None:
+            number, dims, threads = good
+            one_alone = msgspec.structs.replace(asked, kernels=(asked.kernels[number],), launches=((0, dims, threads),))
+            times = self._reference(one_alone, codes[number])
         return msgspec.json.encode(MeasureReply(tuple(found), times, time.monotonic() - begin))
 
     def _reference(self, asked: MeasureRequest, code: bytes) -> tuple[float, ...]:
@@ -148,8 +149,8 @@ class RunnerActor:
         if self._first is None:
             return tuple(reference_seconds())
         request, known = self._first
-        ((dims, threads),) = request.places
-        return self._runner.run(request.workload.workload(), request.kernel, known, dims, threads).seconds
+        ((_, dims, threads),) = request.launches
+        return self._runner.run(request.workload.workload(), request.kernels[0], known, dims, threads).seconds
 
 
 @dataclass
@@ -213,25 +214,27 @@ class RayRunner:
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
         """What two runners lost is a Measurement with an error, or late where there was no more time."""
-        return self.run_all(workload, kernel, code, [(tuple(dims.items()), threads)], seconds)[0]
+        return self.run_all(workload, [KernelAt(kernel, code, tuple(dims.items()), threads)], seconds)[0]
 
-    def run_all(self, workload: Workload, kernel: MicroKernel, code: bytes, places: Sequence[tuple[Dims, int]],
-                seconds: float | None = None) -> list[Measurement]:
-        """A kernel at several (shape, threads), one after the other on one runner, as one request."""
+    def run_all(self, workload: Workload, asked: Sequence[KernelAt], seconds: float | None = None) -> list[Measurement]:
+        """Several, one after the other on one runner, as one request."""
         if seconds is not None and seconds <= 0:
-            return [Measurement(error="there is no time left", late=True) for _ in places]
-        most = self.work.time_limit * len(places)
+            return [Measurement(error="there is no time left", late=True) for _ in asked]
+        most = self.work.time_limit * len(asked)
         limit = most if seconds is None else min(most, seconds)
-        asked = tuple((dict(shape), threads) for shape, threads in places)
-        request = msgspec.json.encode(MeasureRequest(WorkloadForm.of(workload), kernel, asked, seconds, self.arguments))
+        codes = {x.kernel: x.code for x in asked}
+        number = {kernel: i for i, kernel in enumerate(codes)}
+        launches = tuple((number[x.kernel], dict(x.dims), x.threads) for x in asked)
+        form = WorkloadForm.of(workload)
+        request = msgspec.json.encode(MeasureRequest(form, tuple(codes), launches, seconds, self.arguments))
         end = time.monotonic() + (limit if seconds is None else seconds)
-        with self._bytes(len(code)):
-            stored, expected = self._stored(code), self._cases_of(workload)
+        with self._bytes(sum(map(len, codes.values()))):
+            stored, expected = [self._stored(code) for code in codes.values()], self._cases_of(workload)
             try:
-                found = self.pool.request(lambda actor: actor.measure.remote(request, stored, *expected), limit)
+                found = self.pool.request(lambda actor: actor.measure.remote(request, expected, *stored), limit)
             except ActorLostError as error:
                 late = seconds is not None and time.monotonic() >= end
-                return [Measurement(error=f"{kernel.config} at {dims}: {error}", late=late) for dims, _ in asked]
+                return [Measurement(error=f"{x.kernel.config} at {dict(x.dims)}: {error}", late=late) for x in asked]
         reply = msgspec.json.decode(found.value, type=MeasureReply)
         self.pool.account(found, reply.worked)
         if reply.reference:
@@ -258,13 +261,13 @@ class RayRunner:
                 self._kept.popitem(last=False)
         return made
 
-    def _cases_of(self, workload: Workload) -> tuple[Any, ...]:
-        """Ray's reference of what kernels have to give; none where nothing is known."""
+    def _cases_of(self, workload: Workload) -> Any:
+        """Ray's reference of what kernels have to give; empty where nothing is known."""
         with self._evaluating:
             if workload.key not in self._expected and workload.key in self.cases:
                 forms = tuple(map(CaseForm.of, self.cases[workload.key]))
                 self._expected[workload.key] = self._ray.put(msgspec.msgpack.encode(forms))
-            return (self._expected[workload.key],) if workload.key in self._expected else ()
+            return self._expected.get(workload.key, b"")
 
     def _join(self, actor: Any, patience: float) -> str:
         facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=RunnerFacts)

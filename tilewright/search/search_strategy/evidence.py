@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class Evidence:
             importance = weights * np.exp(best) / np.sum(weights * np.exp(best))
         return Evidence(threads, curves, measured, importance, weights)
 
-    @property
+    @cached_property
     def best(self) -> Floats:
         """[shape]: logarithm of the least expected seconds."""
         return np.asarray(np.min([c.mean.min(axis=1) for c in self.curves.values()], axis=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -11,10 +12,8 @@ from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
-from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.database.records import cells
 from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
-from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.selection import Selection, verified
@@ -47,7 +46,9 @@ def certified(ledger: SearchLedger) -> Tuned:
     if not ledger.time.affords("selection"):
         return _tuned(ledger, None)
     ledger.verify_from_now()
+    before = ledger.trials
     verify(ledger)
+    ledger.verified += ledger.trials - before
     chosen = ledger.selection()
     found = _tuned(ledger, chosen)
     if chosen is None or not ledger.task.held_out:
@@ -100,17 +101,14 @@ def _rivals(ledger: SearchLedger, chosen: Selection, usual: Untuned, shape: Dims
 
 def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
     held_out, options = ledger.task.held_out, ledger.options
-    space = FeatureSpace(ledger.form, held_out)
-    evidence = Evidence.of(space, None, ledger.model, ledger.records, options.thread_choices)
-
-    at_once = ledger.measurer.context.at_once > 1
+    evidence = ledger.reckoner.held_out(ledger.records)
 
     def going() -> bool:
         return ledger.budget.seconds is None or (ledger.spent < 1 and ledger.time.affords())
 
     def seconds(leaf: Leaf, shape: Dims) -> float:
         """Of a lattice number (as `kernel`) at a shape, measured now."""
-        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=not at_once)
+        record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
         return float("inf") if record is None else record.time
 
     usual = ledger.untuned()
@@ -120,11 +118,8 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
         plain = _plain_at(ledger, usual, shape)
         compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
-    if at_once:
-        configs = ledger.lattice.configs
-        groups = [[(configs[x.kernel], shape, x.threads) for x in dict.fromkeys((d, p, *rivals)) if x is not None]
-                  for shape, d, p, rivals in compared]
-        ledger.take_all("certifying", groups, going)
+    if ledger.takes_groups:
+        return _rounds_at_once(ledger, compared, going)
     found = []
     for shape, dispatched, plain, rivals in compared:
         if not going():
@@ -134,6 +129,27 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
             found.append(entry)
         ledger.report("certifying")
     return found
+
+
+def _rounds_at_once(ledger: SearchLedger, compared: Sequence[tuple[Dims, Leaf, Leaf | None, Sequence[Leaf]]],
+                    going: Callable[[], bool]) -> list[Entry]:
+    """The rounds of each shape as one request."""
+    configs = ledger.lattice.configs
+    timed = [list(dict.fromkeys((d, *([] if p is None else [p]), *rivals))) for _, d, p, rivals in compared]
+    groups = [[(configs[x.kernel], c[0], x.threads) for _ in range(TURNS) for x in leaves]
+              for c, leaves in zip(compared, timed, strict=True)]
+    found = []
+    for (shape, dispatched, plain, rivals), taken in zip(compared, ledger.take_all("certifying", groups, going), strict=True):
+        if taken is not None:
+            entry = measure_entry(shape, dispatched, rivals, _told(taken), TURNS, plain)
+            found += [] if entry is None else [entry]
+    return found
+
+
+def _told(seconds: Sequence[float]) -> Callable[[Leaf, Dims], float]:
+    """What was measured already, in the order in which it is asked for."""
+    left = iter(seconds)
+    return lambda leaf, shape: next(left)
 
 
 def _plain_at(ledger: SearchLedger, usual: Untuned, shape: Dims) -> Leaf | None:

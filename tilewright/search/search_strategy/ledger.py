@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -9,24 +10,20 @@ from dataclasses import replace
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.dispatch import select
-from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.cost_model.forms import form_of
-from tilewright.search.cost_model.measured import refit_device, training_samples
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement, RunnerOfMany
 from tilewright.search.runner.measurer import MeasureContext, Measurer
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.outcome import Progress
-from tilewright.search.search_strategy.selection import Selection, select_kernels, serves_all
+from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner, Subject
+from tilewright.search.search_strategy.selection import Selection
 from tilewright.search.search_strategy.thread_bound import thread_bound
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Task, Untuned
-
-_FINALISTS = 48
-_GROWTH = 1.15  # of the samples, before the model is trained again
 
 Place = tuple[int, int, int]  # numbers of the shape, threads, number of the configuration
 Variant = tuple[TileConfig, Dims, int]  # on so many threads
@@ -35,25 +32,24 @@ Variant = tuple[TileConfig, Dims, int]  # on so many threads
 class SearchLedger:
     """Of one task.
 
-    focus: factors of the importance of each point, while only a part of the range is looked at. gain: what the last proposals
-    promised, as a share of the weighted time. time: until when what is done now may last: of the search or of its end.
+    reckoner: what follows from the records. focus: factors of the importance of each point, while only a part of the range is
+    looked at. gain: what the last proposals promised, as a share of the weighted time. verified: trials of the choice. time:
+    until when what is done now may last: of the search or of its end.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
-                 progress: Callable[[Progress], None]) -> None:
+                 progress: Callable[[Progress], None], make: MakeReckoner = LocalReckoner) -> None:
         self.task, self.budget, self.options, self.progress = task, budget, options, progress
         self.clock = context.environment.clock
         self._started = self.clock()
         self.lattice = task.lattice()
         self.form = form_of(self.lattice)
         self.measurer = Measurer(task.workload, context, self.form.note)
-        self.model = CostModel(prior=prior)
         self.points = task.points.without(task.held_out).thin(options.points)
-        self.space = FeatureSpace(self.form, self.points.shapes)
+        self.reckoner = make(Subject(task, self.points, options, prior), self.form)
         self.focus: Floats | None = None
-        self.gain = 1.0
+        self.gain, self.verified = 1.0, 0
         self.time = self.measurer.time
-        _ = self.lattice.config_columns  # all that is learned and chosen reads them: they are a part of opening the search
         self.time.costs["opening"] = self.clock() - self._started
         self._evidence: Evidence | None = None
         self._outdated = True
@@ -98,10 +94,12 @@ class SearchLedger:
     def _certify_from(self) -> float:
         return 1 - self.options.certify * bool(self.task.held_out)
 
-    def keep_for_the_end(self, seconds: float | None) -> None:
-        """Set the budget so that the search is over now: so many seconds are left, or, None, its share of the trials."""
+    def keep_for_the_end(self, seconds: float | None, trials: int | None = None) -> None:
+        """Set the budget so that the search is over now: so many seconds are left, or, None, so many trials to verify the choice,
+        or, None too, their share of those that were taken."""
         if seconds is None:
-            self.budget = Budget(trials=round(self.trials / self._search_until))
+            share = self._search_until if trials is None else self._certify_from
+            self.budget = Budget(trials=round((self.trials + (trials or 0)) / share))
         else:
             whole = seconds / max(1 - self._search_until, 1e-9)
             self.budget = Budget(seconds=whole)
@@ -125,7 +123,7 @@ class SearchLedger:
         """What the measurements say, since `outdate` was last called, or since there was last time to look."""
         if self._evidence is None or (self._outdated and self.time.affords("evidence")):
             with self.time.part("evidence"):
-                self._evidence = Evidence.of(self.space, self.points, self.model, self.records, self.options.thread_choices)
+                self._evidence = self.reckoner.evidence(self.records)
             self._outdated = False
         if self.focus is not None:
             focused = self._evidence.importance * self.focus
@@ -142,11 +140,7 @@ class SearchLedger:
         if not self.time.affords("learn"):
             return
         with self.time.part("learn"):
-            if self.model.prior is not None:
-                refit_device(self.form, self.records, self.model.prior)
-            samples = training_samples(self.form, self.records)
-            if samples is not None and len(samples) >= _GROWTH * self.model.samples:
-                self.model.fit([samples])
+            self.reckoner.learn(self.records)
 
     def taken(self) -> set[int]:
         """Configurations that were measured or cannot be built."""
@@ -162,34 +156,55 @@ class SearchLedger:
         self.measurer.measure(config, shape, threads, again)
         self.report(phase)
 
-    def take_all(self, phase: str, groups: Sequence[Sequence[Variant]], going: Callable[[], bool]) -> None:
-        """Measure again what each group names, the groups at the same time where the runner takes several, while `going`."""
-        measurer, most = self.measurer, self.measurer.context.at_once
-        if most == 1:
-            for config, shape, threads in (v for group in groups for v in group):
-                if going():
-                    self.take(phase, config, shape, threads, again=True)
-            return
+    @property
+    def takes_groups(self) -> bool:
+        """Does the runner take several measurements at once?"""
+        return isinstance(self.measurer.context.runner, RunnerOfMany)
+
+    def take_all(self, phase: str, groups: Sequence[Sequence[Variant]],
+                 going: Callable[[], bool]) -> list[list[float] | None]:
+        """Measure again what each group names, a group at once, and several groups at the same time, where the runner takes that,
+        while `going`. Returns the seconds of each of a group, infinite for what does not run; None where there was no time."""
+        measurer, runner = self.measurer, self.measurer.context.runner
+        if not isinstance(runner, RunnerOfMany):
+            return [self._taken(phase, group) if going() else None for group in groups]
         measurer.build([config for group in groups for config, _, _ in group])
-
-        def run(group: Sequence[Variant]) -> list[tuple[Variant, Measurement]]:
-            found = []
-            for config, shape, threads in group:
-                built = measurer.built.get(config_text(config))
-                if going() and built is not None and built.kernel is not None:
-                    found.append(((config, shape, threads), measurer.context.runner.run(
-                        self.task.workload, built.kernel, built.code, dict(shape), threads, self.time.limit)))
-            return found
-
         open_ = [[v for v in group if measurer.open_places(v[0], [v[1:]], again=True)] for group in groups]
-        pool = ThreadPoolExecutor(most, "tilewright-run")
+
+        def run(group: Sequence[Variant]) -> list[Measurement] | None:
+            built = [measurer.built[config_text(config)] for config, _, _ in group]
+            launches = [KernelAt(b.kernel, b.code, *v[1:]) for b, v in zip(built, group, strict=True) if b.kernel is not None]
+            return runner.run_all(self.task.workload, launches, self.time.limit) if going() else None
+
+        found: list[list[float] | None] = [None if some else [math.inf] * len(group)
+                                           for some, group in zip(open_, groups, strict=True)]
+        pool = ThreadPoolExecutor(measurer.context.at_once, "tilewright-run")
         try:
-            for done in as_completed([pool.submit(run, group) for group in open_ if group]):
-                for (config, shape, threads), measured in done.result():
-                    measurer.take_run(config, shape, threads, measured)
+            asked = {pool.submit(run, group): number for number, group in enumerate(open_) if group}
+            for done in as_completed(asked):
+                number, measured = asked[done], done.result()
+                if measured is None:
+                    continue
+                records = [measurer.take_run(*v, m) for v, m in zip(open_[number], measured, strict=True)]
+                left = iter(records)
+                if not any(m.late for m in measured):
+                    found[number] = [self._seconds(next(left)) if v in open_[number] else math.inf for v in groups[number]]
                 self.report(phase)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt nothing more is begun
+        return found
+
+    def _taken(self, phase: str, group: Sequence[Variant]) -> list[float]:
+        """Measured again, one after the other."""
+        found = []
+        for variant in group:
+            found.append(self._seconds(self.measurer.measure(*variant, again=True)))
+            self.report(phase)
+        return found
+
+    @staticmethod
+    def _seconds(record: TuningRecord | None) -> float:
+        return math.inf if record is None else record.time
 
     def untuned(self) -> Untuned:
         """What runs untuned, on several threads from where they were seen to pay."""
@@ -214,18 +229,7 @@ class SearchLedger:
         if not self.evidence.curves:
             return None
         with self.time.part("selection"):
-            return self._selected(hopeful)
-
-    def _selected(self, hopeful: bool) -> Selection | None:
-        leading = {self.lattice.texts[c] for c in self.evidence.leading(_FINALISTS)}
-        defaults = [c for c in map(self.lattice.number, map(config_text, self.task.defaults())) if c is not None]
-        leading |= {self.lattice.texts[c] for c in defaults}
-        full = FeatureSpace(self.form, self.task.points.shapes)
-        records = [r for r in self.records if r.config in leading]
-        if not any(serves_all(full, c) for c in self.evidence.curves):
-            return None
-        evidence = Evidence.of(full, self.task.points, self.model, records, self.options.thread_choices, defaults)
-        return select_kernels(self.task, self.untuned(), full, evidence, self.options, hopeful)
+            return self.reckoner.choice(self.records, self.untuned(), hopeful)
 
     def report(self, phase: str) -> None:
         """Tell of the state."""

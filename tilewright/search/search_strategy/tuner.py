@@ -18,11 +18,13 @@ from tilewright.search.search_strategy import final_choice
 from tilewright.search.search_strategy.final_choice import TURNS
 from tilewright.search.search_strategy.ledger import Place, SearchLedger
 from tilewright.search.search_strategy.outcome import Progress, Tuned
-from tilewright.search.search_strategy.propose import Proposal, Proposer
+from tilewright.search.search_strategy.propose import Proposal
+from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner, Wanted
 from tilewright.search.search_strategy.thread_bound import near_bound, next_compared
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.space.task import Task
 
+_UNSURE = 10  # times a gain that is enough, above which one kernel of a batch is a random one
 _STRIKING = 0.95  # share of the least time of others at a shape
 
 
@@ -42,16 +44,17 @@ class Tuner:
     """A search that can be stepped, by `tune` or by a scheduler over many operators: it decides what is measured next.
 
     ledger: what it knows and has spent. begun: was the first round, of the default kernel, taken? cut: was there no time for a
-    part of the last round?
+    part of the last round? unsettled: kernels that were proposed beside others since what is open was last looked at.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions | None = None,
-                 prior: CostModel | None = None, progress: Callable[[Progress], None] = lambda state: None) -> None:
+                 prior: CostModel | None = None, progress: Callable[[Progress], None] = lambda state: None,
+                 make: MakeReckoner = LocalReckoner) -> None:  # fmt: skip
         self.options = options or TuneOptions()
-        self.ledger = SearchLedger(task, context, budget, self.options, prior, progress)
-        self.proposer = Proposer(self.ledger.space, self.options.thread_choices, np.random.default_rng(self.options.seed),
-                                 self.options.shapes_each)
+        self.ledger = SearchLedger(task, context, budget, self.options, prior, progress, make)
+        self.reckoner, self._has_prior = self.ledger.reckoner, prior is not None
         self.begun = self.cut = False
+        self.unsettled = 0
         self._idle = 0
         self._each = 0.0  # seconds that a new kernel took in the last round
 
@@ -91,20 +94,20 @@ class Tuner:
         """`best` after its kernels were measured where it chooses them, with its regret at held-out shapes."""
         return final_choice.certified(self.ledger)
 
-    def finish(self, seconds: float | None) -> Tuned:
-        """`certified`, of a search that others stop: it has so many seconds from now on, or, None, its share of the trials."""
-        self.ledger.keep_for_the_end(seconds)
+    def finish(self, seconds: float | None, trials: int | None = None) -> Tuned:
+        """`certified`, of a search that others stop: it has so many seconds from now on, or trials (keep_for_the_end)."""
+        self.ledger.keep_for_the_end(seconds, trials)
         return self.certified()
 
     def _begin(self) -> None:
         """What runs untuned, which is built: there is a choice before anything else is. Then random kernels."""
         ledger = self.ledger
-        few = self.options.first if ledger.model.prior is None else self.options.first // 2
+        few = self.options.first // 2 if self._has_prior else self.options.first
         known = ledger.kernels()
         self._measure("first kernels", self.untuned())
         self._compare_threads()
         if ledger.time.affords():
-            self._measure("first kernels", self.proposer.random(ledger.taken(), max(0, few - len(known))))
+            self._measure("first kernels", self.reckoner.random(ledger.taken(), max(0, few - len(known))))
         ledger.learn()
 
     def _compare_threads(self) -> None:
@@ -133,7 +136,7 @@ class Tuner:
         found = []
         for number, at in places.items():
             chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
-            kept = set(self.proposer.apart([at[i][0] for i in chosen]))
+            kept = set(self.reckoner.apart([at[i][0] for i in chosen]))
             found.append(Proposal(number, tuple(at[i] for i in chosen if at[i][0] in kept), 0.0))
         return found
 
@@ -143,32 +146,29 @@ class Tuner:
         if self._each and math.isfinite(self.ledger.time.seconds):
             most = min(most, max(1, int(self.ledger.time.seconds / self._each)))
         if not evidence.curves:
-            return self.proposer.random(taken, most)
+            return self.reckoner.random(taken, most)
+        chance = most / self.options.batch if self.ledger.gain > _UNSURE * self.options.enough else 0.0
+        wanted = Wanted(evidence.best, evidence.importance, frozenset(taken), most, chance=chance)
         with self.ledger.time.part("proposing"):
-            found = self.proposer.propose(self.ledger.model, evidence.best, evidence.importance, taken, most)
-        whole = self.options.batch
-        if found and self.ledger.gain > 10 * self.options.enough and (most == whole or self.proposer.rng.random() < most / whole):
-            found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
-        return found
+            return self.reckoner.propose(self.ledger.records, wanted)
 
     def propose_beside(self, pending: Collection[int], most: int) -> list[Proposal]:
         """New kernels, so many at most, while those of these numbers are under way: what they are to do counts as known."""
         ledger = self.ledger
         evidence, taken = ledger.evidence, ledger.taken() | set(pending)
         if not evidence.curves:
-            return self.proposer.random(taken, most)
+            return self.reckoner.random(taken, most)
+        wanted = Wanted(evidence.best, evidence.importance, frozenset(taken), most, tuple(sorted(pending)),
+                        most / self.options.batch, _UNSURE * self.options.enough)
         with ledger.time.part("proposing"):
-            best = self.proposer.believed(ledger.model, evidence.best, pending)
-            found = self.proposer.propose(ledger.model, best, evidence.importance, taken, most)
-        unsure = sum(p.gain for p in found) > 10 * self.options.enough
-        if found and unsure and self.proposer.rng.random() < most / self.options.batch:  # one in a batch, as above
-            found[-1:] = self.proposer.random(taken | {p.config for p in found}, 1)
-        return found
+            return self.reckoner.propose(ledger.records, wanted)
 
     def unsure(self) -> list[Place]:
         """Where it is open which of the measured kernels wins."""
         enough = self.options.enough / len(self.ledger.points)
-        cells = self.ledger.evidence.open_cells(self.options.cells, enough)
+        if not self.ledger.evidence.curves:
+            return []
+        cells = self.reckoner.open_cells(self.ledger.evidence.importance, self.options.cells, enough)
         return [(shape, threads, config) for config, shape, threads in cells]
 
     def striking(self, places: Sequence[Place]) -> list[Place]:

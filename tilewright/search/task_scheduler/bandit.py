@@ -216,11 +216,4 @@ class Bandit:
         for s in self.states:
             x, y = s.throughput()
             histories[s.arm.key] = (s.arm.group, x, y, max(1.0, round(self.slot_seconds * s.rate(usual))))
-        self.pool.update(histories)
-        found = {}
-        for key, (_, x, y, ahead) in histories.items():
-            under_way, best, at = pending.get(key, 0), float(y[-1]), float(x[-1])
-            found[key] = self.pool.predict(key, best, at + under_way + ahead)
-            if under_way:
-                found[key] = found[key].beyond(self.pool.predict(key, best, at + under_way))
-        return found
+        return self.pool.predictions(histories, pending)

@@ -15,6 +15,7 @@ from tilewright.search.space.array_types import Floats
 from tilewright.search.task_scheduler.belief import (
     Belief,
     Data,
+    EmceeSampler,
     Hyperprior,
     Jumps,
     Prediction,
@@ -33,8 +34,12 @@ _LEVELS = 200
 _LEAST = 20.0  # effective samples below which re-weighting is not trusted
 _COUNTED, _KEPT = 100.0, 400  # draws that have to count, and samples that are made of them
 _ROUNDS, _SPREAD, _FREEDOM = 16, 40.0, 5.0  # of draws; those that count for the next round; degrees of freedom of its tails
+_SHORT = (120, 72, 2)  # steps of a chain, those that are dropped, of which one each is kept
 _NARROWEST = np.array([1e-5, 1e-3, 1e-3, 1e-3])  # deviations of a round's draws, at least
 _LEFT = 0.25  # share of the samples that new trials have to leave
+
+# arm -> (group of similar arms, trials, throughput as a share of the peak, trials that the next slot holds)
+Histories = Mapping[str, tuple[str, Floats, Floats, float]]
 
 
 @dataclass(frozen=True)
@@ -100,11 +105,8 @@ class BeliefPool:
         self._facts: dict[str, tuple[Floats, Floats]] = {}
         self._seen: dict[str, tuple[int, float]] = {}
 
-    def update(self, histories: Mapping[str, tuple[str, Floats, Floats, float]]) -> None:
-        """Bring all beliefs up to date.
-
-        histories: arm -> (group of similar arms, trials, throughput as a share of the peak, trials that the next slot holds).
-        """
+    def update(self, histories: Histories) -> None:
+        """Bring all beliefs up to date."""
         begin = self.clock()
         for key, (group, x, y, ahead) in histories.items():
             self._seen[key] = (int(np.count_nonzero(y[1:] > (1 + JUMP) * y[:-1])), float(x[-1]))
@@ -119,8 +121,24 @@ class BeliefPool:
                 self._facts[key] = _moments(known.belief, data.first)
         self.seconds += self.clock() - begin
 
+    def predictions(self, histories: Histories, pending: Mapping[str, int]) -> Mapping[str, Prediction]:
+        """What the next slot does to each arm, after an `update`; pending: trials of arms that are under way, beyond which it
+        counts."""
+        self.update(histories)
+        found = {}
+        for key, (_, x, y, ahead) in histories.items():
+            under_way, best, at = pending.get(key, 0), float(y[-1]), float(x[-1])
+            found[key] = self.predict(key, best, at + under_way + ahead)
+            if under_way:
+                found[key] = found[key].beyond(self.predict(key, best, at + under_way))
+        return found
+
     def belief(self, key: str) -> Belief:
         return self._arms[key].belief
+
+    def likeliest(self, key: str) -> Floats:
+        """The parameters of an arm's curve that are most likely."""
+        return self.belief(key).likeliest
 
     def predict(self, key: str, best: float, at: float) -> Prediction:
         """Of the arm's throughput at `at` trials."""
@@ -266,6 +284,11 @@ def _moments(belief: Belief, first: float) -> tuple[Floats, Floats]:
     values = relative(belief.samples, first)
     mean = belief.weights @ values / belief.weights.sum()
     return mean, np.asarray(belief.weights @ (values - mean) ** 2 / belief.weights.sum())
+
+
+def quick_beliefs(options: BeliefOptions, clock: Callable[[], float] = lambda: 0.0) -> BeliefPool:
+    """Of a farm, where one process decides for many: by draws, or short chains."""
+    return BeliefPool(replace(options, draws=_DRAWS), EmceeSampler(*_SHORT), clock=clock)
 
 
 def cost_of_fit(clock: Callable[[], float], sampler: Sampler | None = None) -> float:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
+from tilewright.search.protocols import Builder, BuildResult, KernelAt, Measurement, Runner, RunnerOfMany
 from tilewright.search.space.shapes import Dims
 
 At = tuple[Dims, int]  # a shape and the threads of its launch
@@ -62,14 +60,6 @@ class JobEnd:
     places: tuple[At, ...] = ()
     measured: tuple[Measurement, ...] = ()
     seconds: float = 0.0
-
-
-@runtime_checkable
-class RunnerOfMany(Protocol):
-    """A Runner that takes all places of a kernel at once."""
-
-    def run_all(self, workload: Workload, kernel: MicroKernel, code: bytes, places: Sequence[At],
-                seconds: float | None = None) -> list[Measurement]: ...
 
 
 class Jobs(Protocol):
@@ -131,7 +121,8 @@ class ThreadedJobs:
             assert kernel is not None, "what is run was built"
             left = None if end is None else max(0.0, end - begin)
             if isinstance(self.runner, RunnerOfMany):
-                found = self.runner.run_all(job.workload, kernel, job.built.code, job.places, left)
+                launches = [KernelAt(kernel, job.built.code, dims, threads) for dims, threads in job.places]
+                found = self.runner.run_all(job.workload, launches, left)
             else:
                 for dims, threads in job.places:
                     left = None if end is None else max(0.0, end - time.monotonic())

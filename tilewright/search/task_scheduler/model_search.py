@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.search.database.records import TuningLog
 from tilewright.search.search_strategy.outcome import Tuned
-from tilewright.search.task_scheduler.belief import EmceeSampler
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, quick_beliefs
 from tilewright.search.task_scheduler.candidate_jobs import Jobs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelProgress, ModelTuneOptions, ModelTuner
 from tilewright.search.task_scheduler.operator_arms import OperatorUse, batch_arms, finish, operator_arms
@@ -22,7 +21,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _FIRST = 0.4  # share of the time in which the operators are opened and measured for the first time
 _TASTE = 0.5  # times what making a space took, that its first measurements get at least
 _KEPT, _MOST_KEPT = 0.25, 0.5  # shares of the time for verifying and certifying what was found: usually, and at most
-_DRAWS, _SHORT = 2048, (120, 72, 2)  # draws of a prior; steps of a chain, those that are dropped, of which one each is kept
+_SEARCHED, _VERIFIED = 0.6, 0.85  # shares of the trials until which is searched, and verified, as one operator's (TuneOptions)
 _CHOICES = 3  # selections of an operator in the end: what to verify, once more, and what to keep
 
 
@@ -49,11 +48,12 @@ class SearchPlan:
 @dataclass(frozen=True)
 class Flight:
     """Where candidates of a search go. in_flight: most of them at a time; None: as many as keep the runners at work. told: how
-    many are under way, after each end."""
+    many are under way, after each end. beliefs: makes those of the arms."""
 
     jobs: Jobs
     in_flight: int | None = None
     told: Callable[[FlightProgress], None] = lambda state: None
+    beliefs: Callable[[BeliefOptions, Callable[[], float]], BeliefPool] = quick_beliefs
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,18 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     taken = sum(u.tuner.ledger.trials for u in uses)
     budget = ModelBudget(
         None if end is None else max(0.0, end - clock()),
-        None if wanted.trials is None else max(0, round((1 - plan.kept) * wanted.trials) - taken),
+        None if wanted.trials is None else max(0, round(_SEARCHED * wanted.trials) - taken),
         wanted.until_regret,
     )
-    pool = BeliefPool(plan.options.beliefs, clock=clock) if flight is None else quick_beliefs(plan.options.beliefs, clock)
+    believed = plan.options.beliefs
+    pool = BeliefPool(believed, clock=clock) if flight is None else flight.beliefs(believed, clock)
     tuner: ModelTuner
     if flight is None:
         tuner = ModelTuner(operator_arms(uses, peak, clock, plan.buckets), budget, clock, plan.options, log, pool, progress)
     else:
         arms = batch_arms(uses, peak, clock, plan.buckets)
-        tuner = ParallelTuner(arms, budget, clock, flight.jobs, plan.options, log, pool, progress, flight.in_flight, flight.told)
+        options = replace(plan.options, slot_seconds=plan.options.slot_seconds or plan.options.least)  # no slot is timed there
+        tuner = ParallelTuner(arms, budget, clock, flight.jobs, options, log, pool, progress, flight.in_flight, flight.told)
         first = {arm.key.rpartition("/")[0]: arm for arm in reversed(arms)}
         tuner.measure([(arm, c) for arm in first.values() for c in arm.untuned()])
         tuner.begin_anew()
@@ -98,12 +100,9 @@ def search_model(openings: Sequence[Opening], plan: SearchPlan, peak: Peak, log:
     progress(tuner.state())
     tuner.run()
     left = None if wanted.seconds is None else max(0.0, begin + wanted.seconds - clock())
-    return FoundModel(tuner, finish(_by_gain(uses, tuner), left))
-
-
-def quick_beliefs(options: BeliefOptions, clock: Callable[[], float] = lambda: 0.0) -> BeliefPool:
-    """Of the driver of a farm, which decides for many: by draws, or short chains."""
-    return BeliefPool(replace(options, draws=_DRAWS), EmceeSampler(*_SHORT), clock=clock)
+    spent = sum(u.tuner.ledger.trials for u in uses)
+    trials = None if wanted.trials is None else max(0, round(_VERIFIED * wanted.trials) - spent)
+    return FoundModel(tuner, finish(_by_gain(uses, tuner), left, trials))
 
 
 def opened(openings: Sequence[Opening], clock: Callable[[], float], seconds: float | None,

@@ -261,7 +261,7 @@ class ModelTuner:
             ArmBelief(e.arm, *(float(f"{v:.4g}") for v in (e.gain, e.deviation, e.mean, e.low, e.high))) for e in last
         )
         arm = slot.state.arm
-        curve = tuple(float(v) for v in self.pool.belief(arm.key).likeliest) if believes else ()
+        curve = tuple(float(v) for v in self.pool.likeliest(arm.key)) if believes else ()
         self.log.add_slot(
             SlotRecord(
                 self.run_name,

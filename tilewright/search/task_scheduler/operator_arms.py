@@ -123,7 +123,8 @@ class BatchArm(BucketArm):
         return [self._candidate(p.config, p.at) for p in self.tuner.untuned()]
 
     def propose(self, in_flight: Sequence[Candidate], most: int) -> list[Candidate]:
-        """Suspects to be measured again, then new kernels, then what is open among the measured ones."""
+        """Suspects to be measured again; after a batch of new kernels what is open among the measured ones, as in a step of the
+        tuner; else new kernels."""
         if self._again:
             found, self._again = self._again, []
             return found
@@ -131,18 +132,28 @@ class BatchArm(BucketArm):
         pending = [n for n in (ledger.lattice.number(config_text(c.config)) for c in in_flight) if n is not None]
         ledger.focus = self._focus
         try:
+            if self.tuner.unsettled >= ledger.options.batch and (found := self._unsure(in_flight)):
+                return found
             proposals = self.tuner.propose_beside(pending, most)
             ledger.gain = sum(p.gain for p in proposals)
             if proposals and (ledger.gain >= ledger.options.enough or not ledger.evidence.curves):
                 self._idle = 0
+                self.tuner.unsettled += len(proposals)
                 return [self._candidate(p.config, p.at) for p in proposals]
-            unsure = self.tuner.unsure() if not in_flight else []
+            self._idle += not in_flight
+            return self._unsure(in_flight) if not in_flight else []
         finally:
             ledger.focus = None
-        self._idle += not in_flight
+
+    def _unsure(self, in_flight: Sequence[Candidate]) -> list[Candidate]:
+        """Measured kernels where it is open which wins, but for what is under way."""
+        self.tuner.unsettled = 0
+        known = {(config_text(c.config), *at) for c in in_flight for at in c.places}
+        texts, shapes = self.tuner.ledger.lattice.texts, self.tuner.ledger.points.shapes
         cells: dict[int, list[tuple[int, int]]] = {}
-        for shape, threads, config in unsure:
-            cells.setdefault(config, []).append((shape, threads))
+        for shape, threads, config in self.tuner.unsure():
+            if (texts[config], shapes[shape], threads) not in known:
+                cells.setdefault(config, []).append((shape, threads))
         return [self._candidate(config, tuple(at)) for config, at in cells.items()]
 
     def places(self, candidate: Candidate, built: BuildResult) -> list[At]:
@@ -210,15 +221,19 @@ def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
     return {u.tuner.ledger.task.workload.key: u.tuner.best() for u in uses}
 
 
-def finish(uses: Sequence[OperatorUse], seconds: float | None) -> dict[str, Tuned]:
-    """Verify and certify each operator, in `seconds` for all together, or, None, by as many trials as its own allow.
+def finish(uses: Sequence[OperatorUse], seconds: float | None, trials: int | None = None) -> dict[str, Tuned]:
+    """Verify and certify each operator, in `seconds` for all together, or, None, by so many trials, certificates apart, or,
+    None too, by as many as its own allow.
 
-    The time that one leaves goes to those after it.
+    What one leaves goes to those after it.
     """
     found: dict[str, Tuned] = {}
     begin = uses[0].tuner.ledger.clock() if uses else 0.0
     for number, use in enumerate(uses):
         ledger = use.tuner.ledger
         left = None if seconds is None else max(0.0, begin + seconds - ledger.clock())
-        found[ledger.task.workload.key] = use.tuner.finish(None if left is None else left / (len(uses) - number))
+        count, before = len(uses) - number, ledger.verified
+        part = None if trials is None else max(0, round(trials / count))
+        found[ledger.task.workload.key] = use.tuner.finish(None if left is None else left / count, part)
+        trials = None if trials is None else trials - (ledger.verified - before)
     return found

@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.search.database.measurement_table import OperatorTable, read_tables
-from tilewright.search.task_scheduler.belief_pool import BeliefOptions
-from tilewright.search.task_scheduler.model_search import quick_beliefs
+from tilewright.search.task_scheduler.belief_pool import BeliefOptions, quick_beliefs
 from tilewright.search.task_scheduler.model_tuner import ModelBudget, ModelTuneOptions
 from tilewright.search.task_scheduler.parallel_tuner import FlightProgress, ParallelTuner
 from tilewright.search.task_scheduler.policies import policies
@@ -118,26 +118,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         for runners in map(int, args.runners.split(",")):
             for builders in map(int, args.builders.split(",")):
                 size = Size(builders, runners, args.in_flight)
-                runs = [simulate(tables, size, seed, faults, args.decide, args.policy) for seed in range(args.seeds)]
+                runs = [simulate(tables, size, seed, Faults(), args.decide, args.policy) for seed in range(args.seeds)]
                 show(model, size, runs, serial, args.json)
+                if faults.share or faults.node_seconds:
+                    lossy = [simulate(tables, size, seed, faults, args.decide, args.policy) for seed in range(args.seeds)]
+                    show(model, size, lossy, serial, args.json, runs)
     return 0
 
 
-def show(model: str, size: Size, runs: Sequence[Run], serial: Sequence[Run], out: Path | None) -> None:
-    """A line, and a row of JSON: medians over the seeds, and against one candidate after the other."""
+def mean_ratio(values: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """Geometric mean of values over others, seed by seed, and its standard error."""
+    logs = [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(values, others, strict=True)]
+    mean = math.exp(statistics.fmean(logs))
+    return mean, mean * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+
+
+def show(model: str, size: Size, runs: Sequence[Run], serial: Sequence[Run], out: Path | None,
+         unharmed: Sequence[Run] | None = None) -> None:
+    """A line, and a row of JSON: medians over the seeds, and against one candidate after the other: of the medians, and geometric
+    means over the seeds with their standard errors. unharmed: the same without faults, against which these are held besides."""
     row: dict[str, object] = {"model": model, **asdict(size), "seeds": len(runs)}
     for i, name in enumerate(("to_5", "to_1")):
         seconds, before = (statistics.median(r.seconds[i] for r in x) for x in (runs, serial))
         trials, trials_before = (statistics.median(r.trials[i] for r in x) for x in (runs, serial))
         row |= {name: seconds, f"{name}_faster": before / max(seconds, 1e-9), f"{name}_trials": trials / max(trials_before, 1)}
+        row[f"{name}_trials_mean"] = mean_ratio([r.trials[i] for r in runs], [r.trials[i] for r in serial])
+        row[f"{name}_faster_mean"] = mean_ratio([r.seconds[i] for r in serial], [r.seconds[i] for r in runs])
+        if unharmed is not None:
+            row[f"{name}_slower"] = mean_ratio([r.seconds[i] for r in runs], [r.seconds[i] for r in unharmed])
     pairs = [zip(r.reached, s.reached, strict=True) for r, s in zip(runs, serial, strict=True)]
     row["latency"] = statistics.geometric_mean([a / b for pair in pairs for a, b in pair])
     row |= {"busy": statistics.median(r.busy for r in runs), "area": statistics.median(r.area for r in runs),
             "lost": sum(r.lost for r in runs), "failed": sum(r.failed for r in runs)}
     reached = "  ".join(f"{name} {row[name]:8.1f} s {row[f'{name}_faster']:6.2f}x" for name in ("to_5", "to_1"))
+    means = "  ".join(f"{k} {v[0]:.3f}+-{v[1]:.3f}" for k, v in row.items() if isinstance(v, tuple))
     print(f"{model:10} {size.builders:4} builders {size.runners:3} runners  {reached}  trials {row['to_5_trials']:5.2f}x "
           f"{row['to_1_trials']:5.2f}x  latency after as many trials {row['latency']:.3f}x  "
-          f"runners busy {row['busy']:4.0%}  lost {row['lost']} failed {row['failed']}", flush=True)
+          f"runners busy {row['busy']:4.0%}  lost {row['lost']} failed {row['failed']}  {means}", flush=True)
     if out is not None:
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

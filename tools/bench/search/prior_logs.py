@@ -79,6 +79,18 @@ def codes() -> Iterator[Made]:
                                       "scale": _normal(rows, depth // group)}
 
 
+def pools() -> Iterator[Made]:
+    """Products with weights out of a pool: rows and columns of the weight, and entries of the pool."""
+    rng = np.random.default_rng(0)
+    for rows, depth, entries in ((256, 256, 64), (512, 256, 64), (256, 512, 128), (384, 384, 32), (768, 256, 256)):
+        graph = Graph()
+        x, index = graph.input("x", ["M", depth]), graph.input("index", [rows, depth // 8], "ui8")
+        weight = ops.decode_pool(index, graph.input("pool", [entries, 8]), graph.input("scale", [rows]))
+        graph.output(ops.dense(x, weight, transposed=True))
+        yield graph, {"M": (1, 48)}, {"index": rng.integers(0, entries, (rows, depth // 8), np.uint8),
+                                      "pool": _normal(entries, 8), "scale": _normal(rows)}
+
+
 def rest() -> Iterator[Made]:
     """What falls to `generic`: reorderings and rows that are gathered."""
     for columns in (64, 96, 200):
@@ -92,7 +104,8 @@ def rest() -> Iterator[Made]:
 
 
 FAMILIES: dict[str, Callable[[], Iterator[Made]]] = {
-    "host_winograd": winograd, "host_attention": attention, "host_window": windows, "host_codes": codes, "generic": rest}
+    "host_winograd": winograd, "host_attention": attention, "host_window": windows, "host_codes": codes, "host_pools": pools,
+    "generic": rest}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -58,7 +58,9 @@ class RowProgram:
         self.ops, self.results, self.shapes = list(ops), list(results), shapes
         self._made = {v for op in self.ops for v in op.results}
         self.parts = {op: parts for op in self.ops if (parts := parts_of(op)) is not None}
-        found = [op for op in self.ops if is_reduction(op) and op not in self.parts]
+        self._reductions = {op for op in self.ops if is_reduction(op)}
+        self._captured: dict[ir.Operation, list[ir.Value]] = {}
+        found = [op for op in self.ops if op in self._reductions and op not in self.parts]
         if not found and not self.parts:
             raise ValueError("a region without a reduction has no rows")
         self.joins = {op: row_joins(op) for op in [*found, *self.parts]}
@@ -108,7 +110,7 @@ class RowProgram:
                 loop = position(e)
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
-        reduced = is_reduction(op)
+        reduced = op in self._reductions
         kinds = self._row_kinds(op)
         every = range(len(extents)) if op not in self.parts else [*self.parts[op].rows, *self.parts[op].columns]
         free = [d for d in every if d not in bound]
@@ -185,13 +187,19 @@ class RowProgram:
         """Reductions one after another that `value` needs."""
         if value not in self._depth:
             op = owner(value) if value in self._made else None
-            self._depth[value] = 0 if op is None else self.op_depth(op) + is_reduction(op)
+            self._depth[value] = 0 if op is None else self.op_depth(op) + (op in self._reductions)
         return self._depth[value]
 
     def op_depth(self, op: ir.Operation) -> int:
         """Depth of what `op` reads."""
-        return max((self.depth(v) for v in captured(op) if isinstance(v.type, ir.RankedTensorType) or owner(v) is not None),
+        return max((self.depth(v) for v in self._reads(op) if isinstance(v.type, ir.RankedTensorType) or owner(v) is not None),
                    default=0)
+
+    def _reads(self, op: ir.Operation) -> list[ir.Value]:
+        """What an operation reads, found once."""
+        if op not in self._captured:
+            self._captured[op] = list(captured(op))
+        return self._captured[op]
 
     def _schedule(self, depths: Sequence[int]) -> None:
         for op in self.joins:
@@ -234,7 +242,7 @@ class RowProgram:
                     kept.add(value)
                     continue
                 seen[value] = None
-                todo += [v for v in captured(op) if isinstance(v.type, ir.RankedTensorType)]
+                todo += [v for v in self._reads(op) if isinstance(v.type, ir.RankedTensorType)]
             for value in seen:
                 computed.setdefault(value, sweep)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property
 
 from tilewright.passes.analysis.op_kinds import OpKind, body_names, op_kind
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.linalg.clone import captured, users
 from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import inputs
@@ -21,6 +23,7 @@ class Graph:
 
     def __init__(self, fn: ir.Operation) -> None:
         self.block = fn.regions[0].blocks[0]
+        self._not_in_rows: dict[tuple[int, ...], str | None] = {}
         self._operands: dict[ir.Operation, list[ir.Value]] = {}
         self._maps: dict[ir.Operation, list[ir.AffineMap]] = {}
         self._users: dict[ir.Value, list[ir.Operation]] = {}
@@ -55,6 +58,20 @@ class Graph:
         if value not in self._users:
             self._users[value] = users(value)
         return self._users[value]
+
+    def not_in_rows(self, ops: Iterable[ir.Operation]) -> str | None:
+        """Why operations are no program over rows and columns; None where they are one. Asked once of the same ones."""
+        ordered = sorted(ops, key=self.order.__getitem__)
+        numbers = tuple(map(self.order.__getitem__, ordered))
+        if numbers not in self._not_in_rows:
+            members = set(ordered)
+            results = [r for op in ordered for r in op.results if any(u not in members for u in self.users(r))]
+            try:
+                RowProgram(ordered, results, self.shapes)
+                self._not_in_rows[numbers] = None
+            except ValueError as reason:
+                self._not_in_rows[numbers] = str(reason)
+        return self._not_in_rows[numbers]
 
     def computes(self, op: ir.Operation) -> bool:
         """Does the operation need a kernel?"""

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from tilewright.passes.analysis.gates import Running, Updates, gated
 from tilewright.passes.analysis.op_kinds import OpKind, scatters
-from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.analysis.state_walk import MOST_COLUMNS
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
@@ -145,7 +144,7 @@ class Partition:
             return "same-frame", "their frames have different extents"
         if len(into.ops) + len(joins.ops) > LARGEST:
             return "largest", f"a region has at most {LARGEST} operations"
-        problem = self._not_in_rows([*into.ops, *joins.ops]) if rows else None
+        problem = self.graph.not_in_rows([*into.ops, *joins.ops]) if rows else None
         if problem:
             return "same-parts", problem
         if self.paths.leads(into.root, joins.root) or self.paths.leads(joins.root, into.root):
@@ -163,16 +162,6 @@ class Partition:
                         at = positions(m)
                         found.add(None if at is None else tuple(region.loops[op][d] for d in at))
         return next(iter(found)) if len(found) == 1 else None
-
-    def _not_in_rows(self, ops: Sequence[ir.Operation]) -> str | None:
-        """Why operations, some of which reduce in parts, are no program over rows and columns; None where they are one."""
-        members = set(ops)
-        results = [r for op in ops for r in op.results if any(u not in members for u in self.graph.users(r))]
-        try:
-            RowProgram(sorted(ops, key=self.graph.order.__getitem__), results, self.graph.shapes)
-        except ValueError as reason:
-            return str(reason)
-        return None
 
     def _unite(self, into: Region, other: Region, loops: dict[ir.Operation, Place], places: dict[ir.Value, Place]) -> None:
         """`other`, whose loops and places are given in the frame of `into`, becomes part of it."""
@@ -234,7 +223,7 @@ class Partition:
             return "one-map", problem
         if self.paths.leads_around(source.root, op):
             return "no-cycle", "a value of the region comes back through an operation outside it"
-        problem = self._not_in_rows([*into.ops, *other.ops]) if parts else None
+        problem = self.graph.not_in_rows([*into.ops, *other.ops]) if parts else None
         if problem:
             return "same-parts", problem
         self._unite(into, other, loops, places)

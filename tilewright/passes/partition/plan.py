@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.passes.analysis.op_kinds import OpKind
-from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.mlir import ir
 from tilewright.passes.partition.cost import CostModel, Machine, Predicted, predicted
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.growth import alone, by_gain, in_order
@@ -45,10 +43,9 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
         machine: what time is made of.
     """
     model, cuts = CostModel(graph, machine), dict.fromkeys(apart, "asked for")
-    seen: dict[tuple[int, ...], str | None] = {}
     for _ in range(ROUNDS):
         plan = _plan(graph, rules, model, way, loads, cuts)
-        refused = _refusals(plan.partition, seen)
+        refused = _refusals(plan.partition)
         if not refused:
             return plan
         cuts |= refused
@@ -74,19 +71,14 @@ def _share(cost: Predicted, of: Predicted) -> float:
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def _refusals(partition: Partition, seen: dict[tuple[int, ...], str | None]) -> dict[tuple[int, int], str]:
-    """A cut through each region whose operations are no program over rows: the last operation leaves it.
-
-    seen: of regions that were asked about before, by the numbers of their operations, what the answer was.
-    """
+def _refusals(partition: Partition) -> dict[tuple[int, int], str]:
+    """A cut through each region whose operations are no program over rows: the last operation leaves it."""
     cuts: dict[tuple[int, int], str] = {}
     for region in partition.regions():
         if len(region.ops) < 2 or region.parts:
             continue
         numbers = tuple(map(partition.graph.order.__getitem__, region.ops))
-        if numbers not in seen:
-            seen[numbers] = _refused(region, partition.graph)
-        reason = seen[numbers]
+        reason = _refused(region, partition.graph)
         if reason is not None:
             cuts |= {(number, numbers[-1]): reason for number in numbers[:-1]}
     return cuts
@@ -94,15 +86,4 @@ def _refusals(partition: Partition, seen: dict[tuple[int, ...], str | None]) -> 
 
 def _refused(region: Region, graph: Graph) -> str | None:
     """Why the operations of a region with reductions are no rows; None of any other."""
-    if region.kind is not OpKind.REDUCTION:
-        return None
-    try:
-        RowProgram(region.ops, _results(region), graph.shapes)
-    except ValueError as reason:
-        return str(reason)
-    return None
-
-
-def _results(region: Region) -> list[ir.Value]:
-    members = set(region.ops)
-    return [r for op in region.ops for r in op.results if any(use.owner.operation not in members for use in r.uses)]
+    return graph.not_in_rows(region.ops) if region.kind is OpKind.REDUCTION else None

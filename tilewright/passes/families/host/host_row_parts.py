@@ -9,27 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.emit import Memory, lane_mask, loop, when
 from tilewright.passes.codegen.index import Index
-from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_row_columns import RowColumns, Walk
 from tilewright.passes.families.row_emitter import Accumulators, At, Store
 from tilewright.passes.families.row_reduction import Combiner, combiners, values_of
-from tilewright.passes.mlir import ir, owner
-
-
-def tile_parts(program: RowProgram, tiler: Tiler) -> None:
-    """Units of one part: so many steps of the first row loop, with all of the others."""
-    axis, size = program.rows[0], program.part_rows
-    extent = program.frame[axis]
-
-    def parts(place: list[Index]) -> dict[str, Part]:
-        return {"rows": tiler.span(place[0], size, extent), "part": Part(place[0])}
-
-    cut = {value: {"part" if owner(value) in program.parts else "rows": (where.index(axis),)}
-           for value, where in zip(program.results, program.result_places, strict=True)}
-    tiler.loop([extent.ceildiv(size)], parts, cut)
+from tilewright.passes.mlir import ir
 
 
 class RowParts(RowColumns):

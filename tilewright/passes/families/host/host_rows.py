@@ -13,7 +13,8 @@ from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host.host_row_columns import RowColumns, product_of
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
-from tilewright.passes.families.host.host_row_parts import RowParts, tile_parts
+from tilewright.passes.families.host.host_row_parts import RowParts
+from tilewright.passes.families.part_units import tile_parts
 from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 

@@ -22,7 +22,7 @@ class GpuRowsConfig(GpuConfig):
     """per_row: threads of a row, from 1 (rows lie along the threads) over a warp to the whole block. vec: elements of one access.
     vectors_in_registers: vectors of a row that a thread keeps between sweeps; 0 reads rows of any length again. unroll: vectors
     of one round of a loop over a row. blocks: blocks that share a row; every sweep is then a launch, which joins what the blocks
-    of the one before it found, in a fixed order."""
+    of the one before it found, in a fixed order. With reductions in parts a block has the rows of a part, one after the other."""
 
     family: ClassVar[str] = "gpu_rows"
     former: ClassVar[Mapping[str, str]] = MappingProxyType({"held": "vectors_in_registers"})
@@ -63,6 +63,8 @@ def why_invalid(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
         return "blocks-share: a row of several blocks is read again by every sweep"
     if c.blocks > _MOST_BLOCKS:
         return f"blocks-join: {c.blocks} sums of a row, which a thread joins one by one; at most {_MOST_BLOCKS}"
+    if workload.part_rows and (c.per_row < c.threads or c.blocks > 1):
+        return f"parts-of-a-block: the {workload.part_rows} rows of a part pass by one block, {c.per_row} threads on each"
     if c.vectors_in_registers * c.vec > 64:
         return f"register-budget: {c.vectors_in_registers} vectors of {c.vec} elements"
     columns = columns_of(workload).constant

@@ -27,7 +27,7 @@ def extents(workload: Workload) -> dict[str, Expr]:
 def kernel_cost(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
     c, kept = config, config.vectors_in_registers
     sweeps = max(1, workload.reductions) + 1
-    rows = c.threads // c.per_row
+    rows, passes = c.threads // c.per_row, max(1, workload.part_rows)
     loads = 1 if kept else sweeps
     accesses = sum(len(o.dims) > 1 for o in workload.inputs) * loads + sum(len(o.dims) > 1 for o in workload.outputs)
     size = max((o.dtype.bytes for o in (*workload.inputs, *workload.outputs)), default=4)
@@ -43,19 +43,19 @@ def kernel_cost(config: GpuRowsConfig, workload: Workload, limits: GpuLimits) ->
         threads=c.threads,
         registers=min(limits.thread_registers, 32 * (c.index // 32) + kept * c.vec * max(1, size // 4) + 2 * c.vec),
         shared_bytes=4 * c.threads // WARP if c.per_row > WARP else 0,
-        step=Load(warps * work, 0.0, moved / together),
-        once=Load(warps * (_PREAMBLE + joins), 0.0, 0.0),
+        step=Load(warps * work * passes, 0.0, moved * passes / together),
+        once=Load(warps * (_PREAMBLE + joins * passes), 0.0, 0.0),
         along="columns",
         depth=c.per_row * elements,
-        chain=_WAIT * loads,
+        chain=_WAIT * loads * passes,
         parts=c.blocks,
         launches=sweeps if c.blocks > 1 else 1,
     )
     return KernelCost(
         coordinates=fields_of(c),
-        tiles={"rows": rows, "columns": c.per_row * c.vec},
-        pads={"rows": rows, "columns": c.per_row * c.vec},
-        units={"rows": rows, "columns": 0},
+        tiles={"rows": rows * passes, "columns": c.per_row * c.vec},
+        pads={"rows": rows * passes, "columns": c.per_row * c.vec},
+        units={"rows": rows * passes, "columns": 0},
         most={"columns": c.columns_in_registers} if kept else {},
         block=block,
         features={

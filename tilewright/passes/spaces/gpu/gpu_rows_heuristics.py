@@ -10,8 +10,11 @@ from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.shape import Expr
 
 _WIDEST_VECTOR = 8  # elements
+_PART_VECTOR = 4  # elements; a thread has as many sums for each vector of a row, in f32
+_PART_BLOCKS = ((128, 1), (256, 1), (256, 4))  # threads of a block that passes over a part, vectors of a row in each
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ def default(workload: Workload, limits: GpuLimits,
     vec = min(_WIDEST_VECTOR, widest_access(workload))
     if columns.constant:
         vec = gcd(vec, columns.constant)
+    if workload.part_rows:
+        return _of_parts(columns, vec)
     safe = GpuRowsConfig(256, WARP, 1, 0, 2, index=64)
     wide, single = _by_length(vec, thresholds), _by_length(1, thresholds)
     if columns.constant is not None and columns.constant < thresholds.spread_columns:
@@ -61,6 +66,18 @@ def default(workload: Workload, limits: GpuLimits,
     if columns.constant is not None:
         return configs, long(wide[-1])
     return configs, Split(str(columns % vec), 0, tree(wide), tree(single))
+
+
+def _of_parts(columns: Expr, vec: int) -> tuple[tuple[GpuRowsConfig, ...], Node]:
+    """A block on each part, whose threads have the columns that they add to in registers where these do for a row."""
+    vec = min(vec, _PART_VECTOR)
+    held = tuple(GpuRowsConfig(threads, threads, vec, vectors, 1) for threads, vectors in _PART_BLOCKS)
+    known = columns.constant
+    fits = [c for c in held if known is None or c.columns_in_registers // 4 < known <= c.columns_in_registers]
+    safe = GpuRowsConfig(256, 256, 1, 0, 1, index=64)
+    configs = (*(fits if known is None else fits[:1]), GpuRowsConfig(256, 256, vec, 0, 1), safe)
+    return configs, switch(str(columns), [(c.columns_in_registers, Leaf(n)) for n, c in enumerate(configs[:-2])],
+                           Leaf(len(configs) - 2))
 
 
 def _by_length(vec: int, thresholds: Thresholds) -> list[GpuRowsConfig]:

@@ -46,6 +46,7 @@ REQUESTED = {
     "lower-precision": "graph, with `precision=`",
     "quantise-activations": "graph, with `activations=\"int8\"`",
     "pack-constants": "host, after constants are folded",
+    "skip-zero-products": "between recover and graph, on the host",
     "split-reductions": "graph, on the host",
     "update-in-place": "graph, on the host",
 }

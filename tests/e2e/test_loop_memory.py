@@ -13,7 +13,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import full_target
 from tilewright.compiler.reference import evaluate
 from tilewright.runtime.load.function import CompiledFunction
-from tilewright.runtime.program.steps import CopyStep, InsertStep, LaunchStep, LoopStep, Step
+from tilewright.runtime.program.steps import CopyStep, IfStep, InsertStep, LaunchStep, LoopStep, Step
 from tilewright.runtime.shape import Expr
 
 Body = Callable[..., tuple[ops.Tensor, ...]]
@@ -143,3 +143,33 @@ def test_products_of_what_is_read_are_done_for_all_steps_at_once() -> None:
         arrays = [rng.standard_normal(s).astype(np.float32) for s in ((count, 2, 6), (6, 6))]
         for got, want in zip(fn(*arrays), evaluate(g.module_text(), arrays), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("steps", "backwards"), [("T", False), ("T", True), (6, False)])
+def test_rows_of_all_steps_begin_with_anything_and_states_of_zeros_have_no_product_at_first(
+        steps: str | int, backwards: bool) -> None:
+    """Nothing is filled or copied for the rows; the product of the state that begins as zeros, and what is added to it, are in a
+    branch, that of the other state is not."""
+    g = ops.Graph()
+    x, w, start = g.input("x", [steps, 16, 24]), g.input("w", [24, 48]), g.input("start", [16, 24])
+
+    def body(i: Expr, h: ops.Tensor, c: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        at = ops.select(x, 0, x.dims[0] - 1 - i if backwards else i)
+        a, b = ops.split(ops.matmul(h, w) + ops.concat([at, at], 1), [24, 24], 1)
+        c = ops.tanh(b) + 0.125 * ops.narrow(ops.matmul(c, w), 1, 0, 24)
+        h = ops.tanh(a) * c
+        return h, c, h
+
+    g.output(*ops.scan(g, x.dims[0], body, g.full([16, 24], 0, "f32"), start, backwards=backwards))
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((24, 48)).astype(np.float32) * np.float32(0.2)
+    fn = tw.compile(g, {"T": (0, 9)} if steps == "T" else {}, options={"builder": LocalBuilder(full_target("host"))},
+                    constants={"w": weights})
+    assert inside(fn, IfStep) == 1
+    assert not any(isinstance(step, CopyStep) and "T" in str(step) for step in fn.program.tree)
+    for count in (0, 1, 2, 9) if steps == "T" else (6,):
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in ((count, 16, 24), (16, 24))]
+        wanted = evaluate(g.module_text(), [arrays[0], weights, arrays[1]])
+        for threads in (1, 3):
+            for got, want in zip(fn(*arrays, threads=threads), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

@@ -25,7 +25,7 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import BuildResult, Measurement
 from tilewright.search.runner.measurer import MeasureContext
 from tilewright.search.runner.replay import ReplayBuilder
-from tilewright.search.search_strategy import ledger as ledger_module
+from tilewright.search.search_strategy import reckoner as reckoner_module
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.propose import Proposer
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
@@ -94,7 +94,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(owner, name, staticmethod(timed) if owner is Evidence else timed)
 
     for owner, name, seconds in ((CostModel, "fit", 0.4), (Proposer, "propose", 0.3), (Evidence, "of", 0.05),
-                                 (ledger_module, "select_kernels", 0.1)):
+                                 (reckoner_module, "select_kernels", 0.1)):
         slow(owner, name, seconds)
     return made
 

@@ -204,7 +204,8 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         "m", ["(d0, d1, d2) -> (d0, d2)", "(d0, d1, d2) -> (d1 floordiv 48, d2, d1 mod 48)", "(d0, d1, d2) -> (d0, d1)"], "ppr",
         {"a": a, "b": b}, ("z", c), multiply_add("f32"))
     text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
-    for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}", "host_matmul{mr=1 nv=24 stream=4}"):
+    for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}", "host_matmul{mr=1 nv=24 stream=4}",
+                   "host_matmul{mr=4 lanes=8 exact-tails=true next-panel=true}"):
         assert load(text, config).kernel.workspace == "0"
         for m in (1, 13):
             check(text, config, {"a": a, "b": b}, [c], {"M": m},
@@ -343,6 +344,14 @@ def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> N
     configs, root = default(prepacked_work("M", 24), AVX2)
     assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(4, 3, 0)}
     assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 128]
+
+
+def test_blocks_of_rows_share_the_fetches_of_a_panel_that_is_not_near() -> None:
+    near, rows = dataclasses.replace(AVX2, l2=1 << 24), {12: True, 11: False, "M": False}
+    for m, shared in rows.items():
+        assert default(prepacked_work(m, 24), AVX2)[0][0].next_panel == shared
+        assert not default(prepacked_work(m, 24), near)[0][0].next_panel
+    assert str(why_invalid(HostMatmulConfig(4, 3, 8, next_panel=True), described(64, 64, 64), AVX2)).startswith("next-panel")
 
 
 @pytest.mark.parametrize(("columns", "block"), [

@@ -13,8 +13,12 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
+from tilewright.compiler.constants.bind_constants import bind_constants
+from tilewright.compiler.frontends.ingest import ingest
 from tilewright.compiler.ops import Tensor
 from tilewright.compiler.reference import evaluate_ragged
+from tilewright.passes.linalg.symbolic import read_ranges
+from tilewright.passes.mlir import functions, ir, new_context
 
 EXPERTS, K, N = 4, 24, 40
 DIMS = {"E": tw.Dim(1, 64), "R": tw.Ragged(0, 400, over="E")}
@@ -137,3 +141,15 @@ def test_dense_dims_are_not_bound() -> None:
 def test_compressed_ones_are_refused() -> None:
     with pytest.raises(tw.errors.OptionError, match="compress: constant w has an entry for each sequence"):
         tw.compress(experts(plain), DIMS, constants={"w": drawn(EXPERTS, K, N)})
+
+
+def test_ranges_of_other_models_stay() -> None:
+    """What holds for all sizes, where calls outside of the ranges run too, holds with constants."""
+    g = ops.Graph()
+    g.output(ops.dense(g.input("x", ["T", 8]), g.input("w", [8, 8])))
+    ingested = ingest(g.module_text(), {"T": tw.Dim(1, 16)}, everywhere=True)
+    bound, _ = bind_constants(ingested, {"w": drawn(8, 8)})
+    with new_context():
+        whole, own = (read_ranges(next(functions(ir.Module.parse(m.text)))) for m in (ingested, bound))
+        assert dict(own) == dict(whole)
+        assert dict(own)["T"].hi > 16

@@ -44,6 +44,7 @@ from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
 from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.quantise_activations import QuantiseActivations
+from tilewright.passes.transforms.skip_zero_products import SkipZeroProducts
 from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
@@ -228,9 +229,10 @@ def _operations(module: ir.Module) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 def _scans(limits: Limits) -> list[Pass]:
     """Loops that work element by element on what they carry become kernels; the others do less. A product of some rows fills the
-    registers of a host, not the multiprocessors of a GPU."""
-    rows = ROWS_OF_A_STEP if isinstance(limits, HostLimits) else 0
-    return [LoopsToScans(), HoistFromLoops(rows=rows), Mlir("canonicalize,cse")]
+    registers of a host, not the multiprocessors of a GPU, whose launches are the same at each step."""
+    host = isinstance(limits, HostLimits)
+    return [LoopsToScans(), HoistFromLoops(rows=ROWS_OF_A_STEP if host else 0), *([SkipZeroProducts()] if host else []),
+            Mlir("canonicalize,cse")]
 
 
 def _in_place(limits: Limits) -> UpdateInPlace:

@@ -83,8 +83,9 @@ def bind_constants(ingested: Ingested, constants: Mapping[str, Any]) -> tuple[In
                 op.erase()
         if not bound:
             return ingested, {}
-        ingested = _counted(ingested, outer, entries)
-        main.attributes[RANGES] = write_ranges(ingested.ranges())
+        if entries:
+            ingested = _counted(ingested, outer, entries)
+            main.attributes[RANGES] = write_ranges(ingested.ranges())
         main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(n) for n in named])
         results = [v.type for v in operations(block)[-1].operands]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], results))
@@ -100,8 +101,6 @@ def by_sequence(ingested: Ingested, bound: Mapping[int, np.ndarray]) -> set[int]
 
 def _counted(ingested: Ingested, outer: str, entries: Mapping[str, int]) -> Ingested:
     """The model, whose outer dim is as long as its constants along it. entries: constant -> that extent."""
-    if not entries:
-        return ingested
     (name, count), *others = entries.items()
     if wrong := [f"{n} has {c}" for n, c in others if c != count]:
         raise ShapeError(f"constant {name} has {count} entries along {outer}, {', '.join(wrong)}; wanted as many of each")

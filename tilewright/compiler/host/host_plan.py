@@ -381,9 +381,11 @@ class _Planner:
         for i, value in enumerate(op.operands):
             if isinstance(value.type, ir.RankedTensorType):
                 name, result = f"{self.names[op]}.{i}", self.places[op.results[i]]
+                if (begins := owner(self._buffer(value))) is not None and begins.name == "tensor.empty":  # it is overwritten
+                    self.places[self._buffer(value)] = result
                 start = self._operand(value)
                 if name in self.in_place:
-                    before.append(Copy(start.place, result, self._bytes(value)))
+                    before += [Copy(start.place, result, self._bytes(value))] if start.place != result else []
                     carried.append(Carried(name, replace(start, place=result), (result, result)))
                     continue
                 other = Temp(f"{name}.other")
@@ -391,7 +393,8 @@ class _Planner:
                     before.append(Copy(start.place, other, self._bytes(value)))
                     start = replace(start, place=other)
                 carried.append(Carried(name, start, (result, other)))
-                after.append(Copy(Current(name), result, self._bytes(value)))
+                if next(iter(op.results[i].uses), None) is not None:
+                    after.append(Copy(Current(name), result, self._bytes(value)))
         test = self._steps(op.regions[0].blocks[0])
         condition = self._condition(op)
         body = self._steps(op.regions[1].blocks[0])

@@ -9,7 +9,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.reshape import Reshaper, product
 from tilewright.passes.linalg.strides import Views, dense_strides
-from tilewright.passes.linalg.structured import CHEAP_OPS, UPDATE, main_of
+from tilewright.passes.linalg.structured import CHEAP_OPS, OVERWRITTEN, UPDATE, main_of
 from tilewright.passes.mlir import ir, operations, owner
 from tilewright.runtime.errors import PassError
 
@@ -48,7 +48,8 @@ def _copy_results(fn: ir.Operation) -> None:
         for number, value in enumerate(call.operands):
             if isinstance(value.type, ir.RankedTensorType):
                 buffer = _whole_buffer(value, views)
-                if buffer is None or ((made := owner(buffer)) is not None and made.name in CHEAP_OPS):
+                made = None if buffer is None else owner(buffer)
+                if buffer is None or (made is not None and made.name in CHEAP_OPS and OVERWRITTEN not in made.attributes):
                     call.operands[number] = copied(value, call)
     for number, value in enumerate(list(terminator.operands)):
         if not isinstance(value.type, ir.RankedTensorType):

@@ -32,6 +32,7 @@ CASTS = (*FLOAT_CASTS, "arith.extsi", "arith.extui", "arith.trunci", "arith.sito
          "arith.fptoui")
 FRAME = "tw.frame"  # of a function that only holds a branch or loop, whose bodies are calls
 UPDATE = "tw.update"  # of a tensor.insert_slice: the host program writes the part to where the tensor lies
+OVERWRITTEN = "tw.overwritten"  # of a tensor.empty: a loop that begins with it writes to all of it before anybody reads
 CHEAP_OPS = ("tensor.empty", "linalg.fill", "arith.constant")
 _KEPT = ("func.return", "cf.assert", "func.call", "linalg.yield", "tensor.yield")
 

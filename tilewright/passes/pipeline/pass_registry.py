@@ -48,6 +48,7 @@ from tilewright.passes.transforms.quantise_activations import QuantiseActivation
 from tilewright.passes.transforms.resolve_reshape import ResolveReshape
 from tilewright.passes.transforms.simplify_shapes import SimplifyShapes
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
+from tilewright.passes.transforms.skip_zero_products import SkipZeroProducts
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
@@ -88,6 +89,7 @@ PASSES: tuple[type[Pass], ...] = (
     LiftControlFlow,
     LoopsToScans,
     HoistFromLoops,
+    SkipZeroProducts,
     InlineControlFlow,
     UpdateInPlace,
     FoldScales,

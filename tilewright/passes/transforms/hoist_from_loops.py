@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import Contraction, is_contraction
 from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoopError
+from tilewright.passes.analysis.loop_starts import call_of
 from tilewright.passes.analysis.op_kinds import expensive
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.clone import captured, clone, erase_dead, producers_first
@@ -147,7 +148,7 @@ class _Hoisted:
         body = self.loop.function
         built = list(dict.fromkeys(s.value for s in self.found.values()))
         dims = [self.steps.tensors.shapes.dims(v) for v in built]
-        call = _call_of(frame, among)
+        call = call_of(frame, among)
         known: dict[ir.Value, ir.Value] = dict(zip(frame.regions[0].blocks[0].arguments, call.operands, strict=True))
         with ir.InsertionPoint(call):
             for op in producers_first(made for v in built if (made := owner(v)) is not None):
@@ -188,13 +189,6 @@ def _at(whole: ir.Value, stacked: Stacked, step: Expr, dims: Sequence[Expr], ten
     dynamic = [[v for v in x if isinstance(v, ir.Value)] for x in lists]
     window = tensor.ExtractSliceOp(tensor_type(sizes, element), whole, *dynamic, *static).result
     return tensors.reshape(window, dims)
-
-
-def _call_of(fn: ir.Operation, among: Sequence[ir.Operation]) -> ir.Operation:
-    """The one call of a lifted function."""
-    name = ir.StringAttr(fn.attributes["sym_name"]).value
-    return next(op for f in among for op in operations(f.regions[0].blocks[0])
-                if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name)
 
 
 def _with_arguments(fn: ir.Operation, call: ir.Operation, values: Sequence[ir.Value], dims: Sequence[Sequence[Expr]]

@@ -45,6 +45,11 @@ class LiftControlFlow(Pass):
                 _Lifter(module, fn).run()
 
 
+def lift(module: ir.Module, fn: ir.Operation) -> None:
+    """Likewise what is in one function, lifted itself."""
+    _Lifter(module, fn).run()
+
+
 @dataclass
 class _Captured:
     """What operations use of what is around them: tensors and scalars, each once, in order."""

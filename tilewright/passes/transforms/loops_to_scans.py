@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.analysis.counted_loop import STEP, CountedLoop, KeptLoopError
+from tilewright.passes.analysis.loop_starts import WrittenRow, call_of
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import captured, erase_dead
 from tilewright.passes.linalg.shape_values import tensor_type
 from tilewright.passes.linalg.stacked import Stacked, at_step
 from tilewright.passes.linalg.structured import FRAME, use_count
-from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import functions, ir, operations, owner, tensor
 from tilewright.passes.transforms.recurrence import Recurrence
 from tilewright.passes.transforms.stack_steps import StackSteps
@@ -62,9 +62,7 @@ class LoopsToScans(Pass):
 
 def _inline(module: ir.Module, fn: ir.Operation) -> None:
     """The one call of a function becomes what the function does."""
-    name = ir.StringAttr(fn.attributes["sym_name"]).value
-    call = next(op for f in functions(module) for op in operations(f.regions[0].blocks[0])
-                if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name)
+    call = call_of(fn, list(functions(module)))
     block = fn.regions[0].blocks[0]
     with ir.InsertionPoint(call):
         for argument, operand in zip(block.arguments, call.operands, strict=True):
@@ -83,15 +81,6 @@ def _as_type(value: ir.Value, kind: ir.Type) -> ir.Value:
     return value if value.type == kind else tensor.CastOp(kind, value).result
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A carried tensor that a step writes `part` to: at `place` along `axis`, and nobody reads."""
-
-    part: ir.Value
-    axis: int
-    place: Expr
-
-
 class _Scan:
     """One loop."""
 
@@ -99,14 +88,14 @@ class _Scan:
         self.loop, self.steps = loop, StackSteps(loop, frame, most_bytes)
         self.number_of = loop.carried
         self.argument_of = {n: v for v, n in loop.carried.items()}
-        self.rows: dict[int, _Row] = {}
+        self.rows: dict[int, WrittenRow] = {}
         self.depends = loop.depends()
 
     def results(self) -> list[tuple[ir.Value, ir.Value]]:
         """Results of the loop, each with what takes its place."""
         loop = self.loop
-        for number, value in loop.following.items():
-            if (row := self._row(number, value)) is not None:
+        for number in loop.following:
+            if (row := WrittenRow.of(loop, number, self.steps.inner)) is not None:
                 self.rows[number] = row
         states = []
         for number, start in enumerate(loop.op.operands):
@@ -138,24 +127,6 @@ class _Scan:
         """Is a carried tensor the same all along?"""
         argument, following = self.argument_of.get(number), self.loop.following.get(number)
         return following is None or (argument is not None and following == argument)
-
-    def _row(self, number: int, value: ir.Value) -> _Row | None:
-        op, argument = owner(value), self.argument_of.get(number)
-        if op is None or op.name != "tensor.insert_slice" or argument is None or op.operands[1] != argument \
-                or use_count(argument) != 1 or use_count(value) != 1:
-            return None
-        inner = self.steps.inner
-        offsets, sizes, strides = (
-            [Expr.of(x) if isinstance(x, int) else inner.required(x, op) for x in mixed(op, name, n)]
-            for n, name in enumerate(("static_offsets", "static_sizes", "static_strides"), 2))
-        whole = inner.dims(argument)
-        moving = [a for a, e in enumerate(offsets) if (m := at_step(self.loop.counters, STEP, e)) is None or m[1]]
-        if len(moving) != 1 or sizes[moving[0]] != Expr.of(1) or any(s != Expr.of(1) for s in strides):
-            return None
-        axis = moving[0]
-        if any(a != axis and (offsets[a] != Expr.of(0) or sizes[a] != d) for a, d in enumerate(whole)):
-            return None
-        return _Row(op.operands[0], axis, offsets[axis])
 
     # -- carried tensors
 
@@ -222,7 +193,7 @@ class _Scan:
 
     # -- rows
 
-    def _written(self, row: _Row, start: ir.Value) -> ir.Value:
+    def _written(self, row: WrittenRow, start: ir.Value) -> ir.Value:
         """The rows of all steps, in the tensor that they were written to one by one."""
         tensors, count = self.steps.tensors, self.loop.count
         dims, element = list(tensors.shapes.dims(start)), ir.RankedTensorType(start.type).element_type

@@ -167,7 +167,7 @@ class SearchLedger:
         while `going`. Returns the seconds of each of a group, infinite for what does not run; None where there was no time."""
         measurer, runner = self.measurer, self.measurer.context.runner
         if not isinstance(runner, RunnerOfMany):
-            return [self._taken(phase, group) if going() else None for group in groups]
+            return [self._taken(phase, group, going) for group in groups]
         measurer.build([config for group in groups for config, _, _ in group])
         open_ = [[v for v in group if measurer.open_places(v[0], [v[1:]], again=True)] for group in groups]
 
@@ -194,10 +194,12 @@ class SearchLedger:
             pool.shutdown(wait=False, cancel_futures=True)  # after an interrupt nothing more is begun
         return found
 
-    def _taken(self, phase: str, group: Sequence[Variant]) -> list[float]:
-        """Measured again, one after the other."""
+    def _taken(self, phase: str, group: Sequence[Variant], going: Callable[[], bool]) -> list[float] | None:
+        """Measured again, one after the other; None where there was no time for all."""
         found = []
         for variant in group:
+            if not going():
+                return None
             found.append(self._seconds(self.measurer.measure(*variant, again=True)))
             self.report(phase)
         return found

@@ -5,6 +5,8 @@ the others has 64 queries, their scores and mixed values in registers. The expon
 second product where the first has left the scores. While a step's softmax is computed the products of the step before with its
 values are under way, the scores of a step are begun before them. Steps go from the last keys to the first, so that only the
 first ones compare places.
+
+In a launch for several sequences the first step's copies of values bring rows of the next sequence: they are cleared.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from tilewright.runtime.shape import Expr
 
 _WARPS = GROUP // WARP
 _ROWS = 16  # of a warp
+_CLEARED = 1  # the barrier at which the warpgroups that multiply meet
 _STATE = 4  # maximum and sum of each of the two rows of a thread
 _PER_STEP = STEP // SIZE  # positions along k of an instruction
 
@@ -84,7 +87,7 @@ class _Tiles:
         factors = SimtPlan(view.scores, view.query, 1 - view.query, view.rows, (view.key,), (), False)
         query, key = (TmaOperand(kernel, factors, which, extent, blocks(depth))
                       for which, extent in ((view.query, config.bm), (1 - view.query, config.bn)))
-        value = TmaOperand(kernel, plan.mixing, 1 - view.weights, blocks(view.columns) * BLOCK, config.bn // BLOCK)
+        value = TmaOperand(kernel, plan.mixing, 1 - view.weights, blocks(view.columns) * BLOCK, config.bn // BLOCK, clears=True)
         if query.size != SIZE:
             raise ValueError(f"{view.scores.op.name} at {view.scores.op.location}: operands have elements of "
                              f"{query.size} bytes, wanted {SIZE}")
@@ -194,6 +197,8 @@ class _Block(AttentionBlock):
         fence([])
         scores = wait(0, self._scores(row, Index(0)))
         self._release(self.key, Index(0))
+        if self.tiles.value.strange:
+            self._clear_values(self.keys.extent - (steps.end - 1) * self.bn)
         weights, state, _ = self._weights(scores, lines, (steps.end - 1) * self.bn, True, start[:_STATE])
         carried = [*state, *start[_STATE:], *self._packed(weights)]
         base = len(start)
@@ -232,6 +237,18 @@ class _Block(AttentionBlock):
         ready = fence(carried[_STATE:])
         mixed = wait(0, self._mixed(ready[: base - _STATE], ready[base - _STATE :], count - 1))
         return [*carried[:_STATE], *mixed]
+
+    def _clear_values(self, own: Index) -> None:
+        """Of the first step, which has the last keys: behind the sequence's `own` lie those of the next one, whose weights are 0;
+        0 times what they may be, such as NaN, would not be."""
+        count = GROUP * self.config.consumers
+
+        def clear() -> None:
+            self._arrived(self.value, Index(0))
+            self.tiles.value.clear(self.value.at(Index(0)), own, (self.kernel.thread(), count))
+            nvvm.barrier(barrier_id=Index(_CLEARED).value(self.i32), number_of_threads=Index(count).value(self.i32))
+
+        when(own.lt(self.bn), clear)
 
     def _arrived(self, ring: MbarrierRing, number: Index) -> None:
         ring.wait_full(ring.place(number))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from tilewright.passes.codegen.emit import byte_width, gep, integer_type
+from tilewright.passes.codegen.emit import byte_width, constant, gep, integer_type, loop
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
@@ -20,6 +20,7 @@ from tilewright.passes.spaces.gpu.wgmma import ROW
 
 _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
 _MASK = 0x3FFF
+_CHUNK = 16  # bytes of a store
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,11 @@ MINE = Share(Index(0), None)
 
 class TmaOperand:
     """`bytes`: of what is fetched at once, tiles of one row along k each, `deep` of them. `along_k`: rows run along k. common:
-    which blocks of a cluster have them in common; each of those fetches its part of every tile for all."""
+    which blocks of a cluster have them in common; each of those fetches its part of every tile for all. clears: does the kernel
+    clear what is fetched of the next sequence, where k runs along the rows of one (`strange`)?"""
 
-    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, deep: int = 1, common: Common = ALONE) -> None:
+    def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, deep: int = 1, common: Common = ALONE,
+                 clears: bool = False) -> None:
         self.kernel, self.view, self.which, self.extent, self.deep, self.common = kernel, plan.view, which, extent, deep, common
         parts = common.parts
         view, value = plan.view, plan.view.operand(which)
@@ -82,7 +85,8 @@ class TmaOperand:
         self._rows = (extent if self.along_k else self.per) // parts  # of a copy
         lengths = {k_axis: self.per, outer_axis: self._rows} if self.along_k else {k_axis: self._rows, outer_axis: self.per}
         box = [lengths.get(axis, 1) for axis in self._order if axis is not None]
-        if kernel.sums_sequences(slot, k_axis):
+        self.strange = kernel.sums_sequences(slot, k_axis)
+        if self.strange and (self.along_k or not clears):
             raise ValueError(f"{where}: operand {which} is summed over the rows of a sequence, and copies would bring those of "
                              "the next one too")
         self._number = kernel.use_tensor_map(slot, [a for a in self._order if a is not None], box, ROW)
@@ -116,6 +120,22 @@ class TmaOperand:
             nvvm.cp_async_bulk_tensor_shared_cluster_global(
                 llvm.AddrSpaceCastOp(cluster, gep(to, begin.value(i32), integer_type(8))).result,
                 self.kernel.tensor_map(self._number), listed, barrier, [], multicast_mask=share.mask)
+
+    def clear(self, at: ir.Value, first: Index, threads: tuple[Index, int]) -> None:
+        """Zeros from position `first` of k on, in the tiles at an address whose rows do not run along k. threads: the number of
+        this one, and of all that share the work. Visible to products once all of them have met."""
+        i32, in_row = integer_type(32), self.copies() * (ROW // _CHUNK)
+        zeros = constant(i32, 0, 4)
+
+        def one(number: Index) -> None:
+            k, chunk = first + number // in_row, number % in_row
+            row = k // self.per * self.extent + chunk // (ROW // _CHUNK) * self.per + k % self.per
+            offset = row * ROW + chunk % (ROW // _CHUNK) * _CHUNK
+            llvm.StoreOp(zeros, gep(at, offset.value(i32), integer_type(8)), alignment=_CHUNK)
+
+        loop(threads[0], (self.deep * self.per - first) * in_row, threads[1], one, index=i32)
+        shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
+        nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
 
     def descriptor(self, address: Index, first: Index) -> ir.Value:
         """Of the tiles at a byte of the shared space, from position `first` of the outer axis on. What lies further on differs

@@ -429,6 +429,9 @@ class MatmulEmitter:
         points = box.points(unit.loops, row, height)
         if piece.rows is not None:
             block = replace(block, rows=piece.rows.block(row - unit.low))
+        if self.config.next_panel:
+            after = columns.first[0] + self.config.columns
+            block = replace(block, unroll=2, shared_fetch=(after, (row - unit.low) // self.config.mr))
         if (spans := self._spans) is not None and spans.of_rows:
             block = replace(block, triangle=(spans, row, row + height))
         sums = block.accumulate(points, columns) if piece.multiplies else None

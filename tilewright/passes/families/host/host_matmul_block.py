@@ -42,7 +42,8 @@ class Block:
     takes the values of k of a word, and copies hold words,
     where the configuration has them.
     unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k. next_panel: the
-    column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do.
+    column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do. shared_fetch: likewise
+    of a prepacked panel, a line each turn, so that the first few blocks of rows share it; with it, the number of this block.
     """
 
     evaluator: Evaluator
@@ -54,6 +55,7 @@ class Block:
     fills: bool = False
     unroll: int = 1
     next_panel: Index | None = None
+    shared_fetch: tuple[Index, Index] | None = None
     triangle: tuple[Spans, Index, Index] | None = None
     before: Index | int = 0
 
@@ -120,6 +122,7 @@ class Block:
 
         def several(i: Index, *carried: ir.Value) -> list[ir.Value]:
             done = list(carried)
+            self._fetch_share(rows[0], i, turn, whole.const)
             for s in range(turn):
                 here, first = i + s, s % sets * size
                 done[first : first + size] = self._step(at(here, each), columns, base + here, done[first : first + size])
@@ -216,6 +219,19 @@ class Block:
             else:
                 found.append(evaluate(e, point))
         return found
+
+    def _fetch_share(self, loops: Loops, step: Index, turn: int, steps: int | None) -> None:
+        """This turn's line of the next panel, for the second-level cache. steps: of all turns."""
+        line = LINE // byte_width(self.evaluator.memories[self.plan.view.operand(self.plan.wide)].stored)
+        if self.shared_fetch is None or not steps or len(self.plan.view.k) != 1 or line % turn:
+            return
+        panel, number = self.shared_fetch
+        turns, lines = steps // turn, -(-steps * self.config.columns // line)
+        share = number.min(-(-lines // turns) - 1) * (turns * line)
+        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
+        start = [Index(0) if d == self.plan.view.k[0] else x for d, x in enumerate(loops)]
+        *outer, last = (c.base for c in self._coords(start, panel))
+        llvm.intr_prefetch(memory.address([*outer, last + share + step * (line // turn)]), 0, 2, 1)
 
     def prefetch(self, loops: Loops, columns: Columns) -> None:
         """The lines of the row of columns that is `prefetch` values of the last k ahead, and, to the second-level cache, those of

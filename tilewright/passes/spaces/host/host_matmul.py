@@ -42,6 +42,8 @@ class HostMatmulConfig(TileConfig):
     values of k at once. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
+    next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
+    is read.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -60,6 +62,7 @@ class HostMatmulConfig(TileConfig):
     quads: bool = False
     taps: bool = False
     ordered: bool = False
+    next_panel: bool = False
 
     @property
     def columns(self) -> int:
@@ -172,6 +175,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     budget = over_budget(config.mr, config.nv, limits, config.stream)
     if budget is not None:
         return budget
+    if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
+        return "next-panel: it is fetched of prepacked panels of a known depth, one value of k at a time, and nothing else is"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:

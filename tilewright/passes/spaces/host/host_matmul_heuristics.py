@@ -63,6 +63,8 @@ class Thresholds:
                                  operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)
     few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
                                results="not measured: both machines of the results have two cores")
+    shared_rows: int = threshold(12, unit="rows, from which blocks of rows share the fetches of the next prepacked panel",
+                                 operator="lstm_16x512", results="zen3-avx2.md: products of 16 rows that are not near")
     chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
                                 results="not measured: larger units leave cores idle")
 
@@ -194,6 +196,9 @@ class _Defaults:
         few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
         fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
         lone = [(fetched, replace(few, prefetch=0))] if least <= fetched and side == 1 and ahead else []
+        if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
+                shared := replace(few, next_panel=True), self.workload, limits) is None:
+            few = shared
         return [*lone, (self.at.panel_rows, few)], many
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:

@@ -222,13 +222,15 @@ class Block:
 
     def _fetch_share(self, loops: Loops, step: Index, turn: int, steps: int | None) -> None:
         """This turn's line of the next panel, for the second-level cache. steps: of all turns."""
-        line = LINE // byte_width(self.evaluator.memories[self.plan.view.operand(self.plan.wide)].stored)
-        if self.shared_fetch is None or not steps or len(self.plan.view.k) != 1 or line % turn:
+        memory = self.evaluator.memories.get(self.plan.view.operand(self.plan.wide))  # None of one that is decoded
+        if self.shared_fetch is None or memory is None or not steps or len(self.plan.view.k) != 1:
+            return
+        line = LINE // byte_width(memory.stored)
+        if line % turn:
             return
         panel, number = self.shared_fetch
         turns, lines = steps // turn, -(-steps * self.config.columns // line)
         share = number.min(-(-lines // turns) - 1) * (turns * line)
-        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
         start = [Index(0) if d == self.plan.view.k[0] else x for d, x in enumerate(loops)]
         *outer, last = (c.base for c in self._coords(start, panel))
         llvm.intr_prefetch(memory.address([*outer, last + share + step * (line // turn)]), 0, 2, 1)

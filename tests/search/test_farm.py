@@ -212,13 +212,13 @@ class Stranger:
     """A runner of another version, or with another device."""
 
     def __init__(self, fingerprint: str, device: str) -> None:
-        self._said = fingerprint, device
+        self._fingerprint, self._device = fingerprint, device
 
     def where(self) -> bytes:
         return msgspec.json.encode(ActorProcess.here())
 
     def facts(self) -> bytes:
-        return msgspec.json.encode(RunnerFacts(*self._said, "there", os.getpid(), (0,), (1.0, 1.0, 1.1)))
+        return msgspec.json.encode(RunnerFacts(self._fingerprint, "there", os.getpid(), self._device, (0,), (1.0, 1.0, 1.1)))
 
 
 class Drifting(Stranger):

@@ -18,23 +18,18 @@ from tilewright.compiler.builder.requests import KernelReply, WorkerRequest
 from tilewright.compiler.builder.worker import answer
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.runtime import knobs
-from tilewright.runtime.errors import OptionError
 from tilewright.runtime.target import Target
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.core_claim import unclaimed
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located, ray_module
-
-
-class BuilderFacts(msgspec.Struct, frozen=True):
-    """What a builder is."""
-
-    fingerprint: str
-    node: str
-    process: int
-
-    @property
-    def name(self) -> str:
-        return f"builder {self.node[:12]}:{self.process}"
+from tilewright.search.runner.ray_actors import (
+    ActorFacts,
+    ActorKind,
+    ActorLostError,
+    ActorPool,
+    located,
+    ray_module,
+    want_fingerprint,
+)
 
 
 class BuilderActor:
@@ -51,7 +46,7 @@ class BuilderActor:
         from tilewright.passes import mlir  # so that the first build takes no longer than others
 
         assert mlir
-        return msgspec.json.encode(BuilderFacts(farm_fingerprint(), os.uname().nodename, os.getpid()))
+        return msgspec.json.encode(ActorFacts(farm_fingerprint(), os.uname().nodename, os.getpid()))
 
     def build(self, request: bytes) -> tuple[bytes, float]:
         """The reply, and the seconds that it took here."""
@@ -101,12 +96,10 @@ class RayWorkers:
         return msgspec.msgpack.decode(reply, type=KernelReply)
 
     def _join(self, actor: Any, patience: float) -> str:
-        facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=BuilderFacts)
-        wanted = farm_fingerprint()
-        if facts.fingerprint != wanted:
-            raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {wanted[:12]}, got "
-                              f"{facts.fingerprint[:12]}; install there what is here, libraries too")
-        return facts.name
+        facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=ActorFacts)
+        name = facts.named("builder")
+        want_fingerprint(name, facts.fingerprint, farm_fingerprint())
+        return name
 
 
 class RayBuilder(WorkerBuilder):

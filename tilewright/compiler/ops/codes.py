@@ -105,13 +105,8 @@ def _decoded_in_planes(codes: Sequence[Tensor], widths: Sequence[int], scale: Te
 
     The middle of all codes is the middle of the highest bits.
     """
-    bits = sum(widths)
     for c in codes:
         want_rank("decode", "the tensor of codes", c, 2)
-        if c.dtype is not DType.U8:
-            raise DTypeError(f"decode: codes of {c.dtype.value}; wanted ui8, packed bytes, where bits={bits}")
-        if c.dims[1].constant is None:
-            raise ShapeError(f"decode: the codes are {shown(c.dims)}; wanted a static number of bytes a row")
     held = min((c.dims[1].constant or 0) * (8 // b) for c, b in zip(codes, widths, strict=True))
     total = held if depth is None else depth
     if any(c.dims[0] != codes[0].dims[0] for c in codes):

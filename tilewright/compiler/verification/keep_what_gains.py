@@ -121,7 +121,7 @@ def kept(model: OutlinedModel, found: Tables, seconds: float | None) -> Bundle:
         if verdict.gains:
             stay.append(key)
             bundle = trial
-            held.base = _function(trial)
+            held.base = function_of(trial)
     return held.finished(bundle)
 
 
@@ -150,7 +150,7 @@ class _Held:
         made = assemble(model, found.with_untuned(changed))
         cost = time.monotonic() - begin
         untuned = replace(made, constants={digest: made.constants[digest] for digest in made.constants})
-        base = _function(untuned)
+        base = function_of(untuned)
         given = [arrays for arrays in _batches(model, made.program) if _runs(base, arrays)]
         return _Held(model, found, changed, untuned, made.constants, base, given, begin + seconds, cost)
 
@@ -163,7 +163,7 @@ class _Held:
         return assemble(self.model, self.found.with_untuned(self.changed.keys() - keys), self.untuned)
 
     def compare(self, bundle: Bundle, seconds: float) -> Verdict:
-        new, bits = _function(bundle), self.model.compilation.options.deterministic is Deterministic.BATCH
+        new, bits = function_of(bundle), self.model.compilation.options.deterministic is Deterministic.BATCH
         begin = time.monotonic()
         for given in self.given:
             wrong = why_other(new, self.base.call_flat(*given), new.call_flat(*given), bits)
@@ -201,7 +201,8 @@ def _runs(fn: CompiledFunction, arrays: Sequence[Array]) -> bool:
     return True
 
 
-def _function(bundle: Bundle) -> CompiledFunction:
+def function_of(bundle: Bundle) -> CompiledFunction:
+    """A model as it can be called, without being saved."""
     program = bundle.program
     return CompiledFunction(program, bundle.code, bundle.constants, device_for(program, bundle.code), llvm_ir=bundle.llvm_ir,
                             threads=program.asked.threads)

@@ -15,13 +15,14 @@ from functools import partial
 import numpy as np
 
 from tilewright.compiler import ops
+from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import Cut
 from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import untuned_tables
-from tilewright.compiler.verification.partition_arms import function_of
+from tilewright.compiler.verification.keep_what_gains import function_of
 from tilewright.compiler.verification.random_inputs import random_inputs
 from tilewright.runtime.host.benchmark import Timing, time_call
 from tilewright.runtime.load.function import CompiledFunction
@@ -123,4 +124,4 @@ def _compiled(body: Body, builder: Builder, cut: Cut | None = None,
     g.output(body(g))
     values = {name: np.ones(shape, np.float32) for name, shape in (constants or {}).items()}
     compilation = Compilation(g, {"T": Dim(1, 16384)}, full_target("host"), CompileOptions(threads=1), values)
-    return function_of(built_with_cuts(compilation, partial(untuned_tables, builder=builder), cut))
+    return function_of(assemble(*built_with_cuts(compilation, partial(untuned_tables, builder=builder), cut)))

@@ -24,13 +24,12 @@ from tilewright.compiler.compilation.partitions import Alternative, alternatives
 from tilewright.compiler.tuning.cut_refused import Built, built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import Tables, untuned_tables
 from tilewright.compiler.tuning.operator_tuning import environment
-from tilewright.compiler.verification.keep_what_gains import Verdict
+from tilewright.compiler.verification.keep_what_gains import Verdict, function_of
 from tilewright.compiler.verification.random_inputs import Array, random_inputs
 from tilewright.compiler.verification.verify_in_turns import why_other
 from tilewright.runtime.errors import BuildError, OptionError, PassError, TilewrightError
 from tilewright.runtime.host.benchmark import Timing, time_beside
 from tilewright.runtime.host.host_cpu import thread_count
-from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.log import LOG
 from tilewright.search.database.cut_records import CutRecord, cuts_of
@@ -118,7 +117,7 @@ class _Arms:
             if arm is None:
                 break
             begin = time.monotonic()
-            base = base or function_of(self.built)
+            base = base or function_of(assemble(*self.built))
             other, verdict = self._measured(arm, base)
             gains = other is not None and verdict.gains
             seen.add((arm.cut.way, _flat(arm.cut)))
@@ -145,7 +144,7 @@ class _Arms:
             other = self._made(arm.cut)
         except BuildError as error:
             return None, Verdict(math.inf, 0.0, 0, str(error).partition("\n")[0])
-        return other, compared(base, function_of(other), other[0], self.end)
+        return other, compared(base, function_of(assemble(*other)), other[0], self.end)
 
 
 def compared(base: CompiledFunction, new: CompiledFunction, model: OutlinedModel, end: float) -> Verdict:
@@ -186,11 +185,3 @@ def _arrays(fn: CompiledFunction, dims: dict[str, int]) -> list[Array] | None:
     except TilewrightError:
         return None
     return arrays
-
-
-def function_of(built: Built) -> CompiledFunction:
-    """A model with its tables, as it can be called."""
-    bundle = assemble(*built)
-    program = bundle.program
-    return CompiledFunction(program, bundle.code, bundle.constants, device_for(program, bundle.code), llvm_ir=bundle.llvm_ir,
-                            threads=program.asked.threads)

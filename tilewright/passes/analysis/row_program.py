@@ -161,6 +161,12 @@ class RowProgram:
         """Steps along the first row axis that make a part; 0 where nothing is done in parts."""
         return next((p.size for p in self.parts.values()), 0)
 
+    @property
+    def has_row_work(self) -> bool:
+        """Do rows need reductions, results or sweeps of their own, beside what is done in parts?"""
+        [first, *later] = self.sweeps
+        return bool(later or first.row_results) or any(op not in self.parts for op in first.reductions)
+
     def _result_place(self, value: ir.Value) -> Place:
         """The place of a result; its axes cover the rows, and either all columns or none."""
         place = self.places.get(value)

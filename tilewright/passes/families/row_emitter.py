@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -34,7 +34,12 @@ class Kept:
 
 
 class RowEmitter:
-    """Registers with the evaluator what is known at the current row; a read at other coordinates is a ValueError."""
+    """Registers with the evaluator what is known at the current row; a read at other coordinates is a ValueError.
+
+    part: the number of the part that a kernel of reductions in parts is at.
+    """
+
+    part = Index(0)
 
     def __init__(self, kernel: KernelFrame, program: RowProgram, lanes: int) -> None:
         self.kernel, self.program = kernel, program
@@ -95,6 +100,22 @@ class RowEmitter:
         if accumulators is None:
             return [v if mask is None else pick(mask, v, c.neutral(self.lanes)) for c, v in zip(joins, values, strict=True)]
         return [pick(mask, c(v, a), a) for c, v, a in zip(joins, values, accumulators, strict=True)]
+
+    def part_memory(self, op: ir.Operation) -> tuple[Memory, Combiner]:
+        """Where the parts of an operation lie, and how it joins values."""
+        return self.kernel.outputs[self.program.results.index(op.results[0])], combiners(op)[0]
+
+    def part_coords(self, op: ir.Operation, at: At) -> list[Index]:
+        """Where the part that a kernel is at has what belongs to columns."""
+        return [self.part, *self.coords(self.program.places[op.results[0]][1:], at)]
+
+    def part_values(self, number: int, at: At,
+                    mask: ir.Value | None) -> Iterator[tuple[ir.Operation, Memory, Combiner, ir.Value]]:
+        """What a column step has for each reduction in parts of a sweep, with its memory and how it is joined."""
+        for op in self.program.sweeps[number].parts:
+            memory, joined = self.part_memory(op)
+            [value] = values_of(self.ev, op, [joined], [at[a] for a in self.program.loops[op]], self.lanes, mask)
+            yield op, memory, joined, value
 
     def part_stores(self, number: int, at: At, mask: ir.Value | None) -> list[Store]:
         """What a column step adds to the parts of the sweep."""

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, cast
 
-from tilewright.passes.spaces.tile_config import TileConfig
-
-_ALIKE = ("ordered", "next_panel")  # fields that all of a space share: cost models, and the shipped priors, do not know them
+from tilewright.passes.spaces.tile_config import SHARED, TileConfig
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,15 @@ class KernelCost:
 
 
 def fields_of(config: TileConfig) -> dict[str, float]:
-    """The fields of a configuration as numbers; members of an enum and texts by their place or code. Not those that all of a
-    space share."""
+    """The fields of a configuration as numbers; members of an enum and texts by their place or code. Not those that are
+    `shared`."""
     return {name: _number(getattr(config, name)) for name in _names(cast(Hashable, type(config)))}
 
 
 @functools.cache
 def _names(cls: Any) -> tuple[str, ...]:
     """Reading them off a class takes longer than what is done with them, and a space has ten thousands of configurations."""
-    return tuple(f.name for f in dataclasses.fields(cls) if f.name not in _ALIKE)
+    return tuple(f.name for f in dataclasses.fields(cls) if SHARED not in f.metadata)
 
 
 def _number(value: object) -> float:

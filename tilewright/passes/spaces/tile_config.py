@@ -6,12 +6,19 @@ Each space module (passes/spaces/<family>.py) defines a frozen subclass whose fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import Limits
+
+SHARED = "shared"  # metadata of a field
+
+
+def shared(default: Any) -> Any:
+    """A field of a configuration that all of a space share, so that cost models can learn nothing of it and are not told."""
+    return field(default=default, metadata={SHARED: True})
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _distribute(reader: ir.Operation, op: ir.Operation, terms: Sequence[tuple[in
     dims = views.shapes.dims(reader.results[0])
     with ir.InsertionPoint(reader), reader.location:
         zero = arith.constant(element, 0.0)
-        products = []
+        products = list[ir.Value]()
         for number, _ in terms:
             known = {op.results[0]: inputs(op)[number]}
             if products:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -123,9 +123,8 @@ def _branch(product: ir.Operation, loop: CountedLoop, counter: Expr) -> None:
 
 def _cloned(ops: Sequence[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
     """Copies at the insertion point, which read what is known in place of what they read."""
-    value: Callable[[ir.Value], ir.Value] = lambda v: known.get(v, v)  # noqa: E731
     for op in ops:
-        known.update(zip(op.results, clone(op, value).results, strict=True))
+        known.update(zip(op.results, clone(op, lambda v: known.get(v, v)).results, strict=True))
 
 
 def _follows(value: ir.Value) -> ir.Operation | None:

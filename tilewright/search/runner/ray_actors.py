@@ -34,6 +34,25 @@ def ray_module() -> Any:
     return ray
 
 
+class ActorFacts(msgspec.Struct, frozen=True):
+    """What an actor is: the fingerprint of the Tilewright that it has, and where it runs."""
+
+    fingerprint: str
+    node: str
+    process: int
+
+    def named(self, kind: str) -> str:
+        """The actor in messages."""
+        return f"{kind} {self.node[:12]}:{self.process}"
+
+
+def want_fingerprint(name: str, got: str, wanted: str) -> None:
+    """OptionError where an actor has another Tilewright than its driver."""
+    if got != wanted:
+        raise OptionError(f"{name} is refused: wanted Tilewright of fingerprint {wanted[:12]}, got {got[:12]}; install there "
+                          "what is here, libraries too")
+
+
 class ActorLostError(Exception):
     """Two actors were lost over one request, or none is left."""
 

@@ -26,7 +26,15 @@ from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.drift import Reference, reference_seconds
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located, ray_module
+from tilewright.search.runner.ray_actors import (
+    ActorFacts,
+    ActorKind,
+    ActorLostError,
+    ActorPool,
+    located,
+    ray_module,
+    want_fingerprint,
+)
 from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
 from tilewright.search.runner.serving import WITH_PARENT
 from tilewright.search.runner.verification import Case
@@ -46,19 +54,16 @@ class RunnerWork:
     by_kernel: bool = False
 
 
-class RunnerFacts(msgspec.Struct, frozen=True):
-    """What a runner is: what it runs, on which cores of which node, and its reference kernel's seconds, where it has one yet."""
+class RunnerFacts(ActorFacts, frozen=True):
+    """What a runner is: what it runs, on which cores, and its reference kernel's seconds, where it has one yet."""
 
-    fingerprint: str
     device: str
-    node: str
-    process: int
     cores: tuple[int, ...]
     reference: tuple[float, ...]
 
     @property
     def name(self) -> str:
-        return f"runner {self.node[:12]}:{self.process} cores {','.join(map(str, self.cores))}"
+        return f"{self.named('runner')} cores {','.join(map(str, self.cores))}"
 
 
 class MeasureRequest(msgspec.Struct, frozen=True):
@@ -113,7 +118,7 @@ class RunnerActor:
         node = os.uname().nodename
         cores = tuple(sorted(os.sched_getaffinity(0)))
         reference = () if self._work.by_kernel else tuple(reference_seconds(15))
-        return msgspec.json.encode(RunnerFacts(fingerprint, device, node, os.getpid(), cores, reference))
+        return msgspec.json.encode(RunnerFacts(fingerprint, node, os.getpid(), device, cores, reference))
 
     def measure(self, request: bytes, cases: bytes, *codes: bytes) -> bytes:
         """cases: what kernels of the workload have to give; empty where they are not verified. codes: of each kernel."""
@@ -271,10 +276,7 @@ class RayRunner:
 
     def _join(self, actor: Any, patience: float) -> str:
         facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=RunnerFacts)
-        wanted = self.expect[0]
-        if facts.fingerprint != wanted:
-            raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {wanted[:12]}, got "
-                              f"{facts.fingerprint[:12]}; install there what is here, libraries too")
+        want_fingerprint(facts.name, facts.fingerprint, self.expect[0])
         with self._lock:
             if not self._device and self.fits(facts.device):
                 self._device = facts.device

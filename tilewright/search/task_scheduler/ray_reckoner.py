@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 from tilewright.search.cost_model.form import CostForm
 from tilewright.search.cost_model.forms import form_of
@@ -22,7 +21,15 @@ from tilewright.search.database.records import TuningRecord
 from tilewright.search.libraries import load_libraries
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.core_claim import unclaimed
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located, ray_module
+from tilewright.search.runner.ray_actors import (
+    ActorFacts,
+    ActorKind,
+    ActorLostError,
+    ActorPool,
+    located,
+    ray_module,
+    want_fingerprint,
+)
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.propose import Proposal
 from tilewright.search.search_strategy.reckoner import LocalReckoner, Reckoner, Records, Subject, Wanted
@@ -38,18 +45,6 @@ _WITH_RECORDS = ("learn", "evidence", "held_out", "choice", "propose")
 _WITHOUT = ("open_cells", "random", "apart")
 
 
-class ReckonerFacts(msgspec.Struct, frozen=True):
-    """What a reckoner is."""
-
-    fingerprint: str
-    node: str
-    process: int
-
-    @property
-    def name(self) -> str:
-        return f"reckoner {self.node[:12]}:{self.process}"
-
-
 class ReckonerActor:
     """In the actor: a LocalReckoner for each operator that it was asked about. It keeps off the cores of runners."""
 
@@ -63,7 +58,7 @@ class ReckonerActor:
 
     def facts(self) -> bytes:
         load_libraries()
-        return msgspec.json.encode(ReckonerFacts(self._fingerprint, os.uname().nodename, os.getpid()))
+        return msgspec.json.encode(ActorFacts(self._fingerprint, os.uname().nodename, os.getpid()))
 
     def ask(self, key: str, subject: Sequence[Any], since: int, more: bytes, what: str, arguments: Sequence[Any]) -> Any:
         """(records that it has, the answer, seconds that it took). Where it has fewer than `since`, there is no answer.
@@ -142,11 +137,10 @@ class RayReckoners:
         self.pool.close()
 
     def _join(self, actor: Any, patience: float) -> str:
-        facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=ReckonerFacts)
-        if facts.fingerprint != self._fingerprint:
-            raise OptionError(f"{facts.name} is refused: wanted Tilewright of fingerprint {self._fingerprint[:12]}, got "
-                              f"{facts.fingerprint[:12]}; install there what is here, libraries too")
-        return facts.name
+        facts = msgspec.json.decode(self._ray.get(actor.facts.remote(), timeout=patience), type=ActorFacts)
+        name = facts.named("reckoner")
+        want_fingerprint(name, facts.fingerprint, self._fingerprint)
+        return name
 
 
 class RayBeliefs(BeliefPool):

@@ -16,7 +16,7 @@ from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.gpu.gpu_rows_of_threads import RowsOfThreads
 from tilewright.passes.families.row_emitter import At, Store
-from tilewright.passes.families.row_reduction import Combiner, combiners, pick, values_of
+from tilewright.passes.families.row_reduction import Combiner, combiners, pick
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.runtime.limits import WARP
@@ -24,12 +24,11 @@ from tilewright.runtime.shape import Expr
 
 
 class PartRows(RowsOfThreads):
-    """part: the number of the part, which is that of the block. carried: (operation, chunk of columns) -> what the part has so
+    """The number of a part is that of its block. carried: (operation, chunk of columns) -> what the part has so
     far, where it is in registers; chunk: the one that a step is at."""
 
     def __init__(self, kernel: GpuKernel, program: RowProgram, config: GpuRowsConfig) -> None:
         super().__init__(kernel, program, config)
-        self.part = Index(0)
         self.carried: dict[tuple[ir.Operation, int], ir.Value] | None = None
         self.chunk = 0
         self.along = [op for op in program.parts if not program.parts[op].whole]  # whose parts have columns
@@ -49,8 +48,7 @@ class PartRows(RowsOfThreads):
         low, high = self.part * size, (self.part * size + size).min(self.sizes[axis])
         chunks = self._kept_chunks() if self.config.vectors_in_registers else []
         self._clear(bool(chunks))
-        [first, *later] = program.sweeps
-        if later or first.row_results or any(op not in program.parts for op in first.reductions):
+        if program.has_row_work:
             self._row_by_row(low * inner, high * inner, chunks)
         else:
             self._stream(low * inner, high * inner, chunks)
@@ -107,13 +105,6 @@ class PartRows(RowsOfThreads):
 
     # -- what a part has so far
 
-    def _memory(self, op: ir.Operation) -> tuple[Memory, Combiner]:
-        """Where the parts of an operation lie, and how it joins values."""
-        return self.kernel.outputs[self.program.results.index(op.results[0])], combiners(op)[0]
-
-    def _coords(self, op: ir.Operation, at: At) -> list[Index]:
-        return [self.part, *self.coords(self.program.places[op.results[0]][1:], at)]
-
     def _neutral(self, chunks: Sequence[object]) -> list[ir.Value]:
         return [combiners(op)[0].neutral(self.lanes) for op in self.along for _ in chunks]
 
@@ -128,13 +119,13 @@ class PartRows(RowsOfThreads):
     def _clear(self, in_registers: bool) -> None:
         """Parts that lie in memory start from what changes nothing."""
         for op in self.program.parts:
-            memory, joined = self._memory(op)
+            memory, joined = self.part_memory(op)
             if self.program.parts[op].whole:
                 when(self.first, partial(memory.store, joined.narrow(joined.neutral()), [self.part]))
             elif not in_registers:
                 def store(column: Index, op: ir.Operation = op, memory: Memory = memory, joined: Combiner = joined) -> None:
                     at = self._with(self._frame(), column.known_multiple(self.lanes))
-                    memory.store(joined.narrow(joined.neutral(self.lanes)), self._coords(op, at))
+                    memory.store(joined.narrow(joined.neutral(self.lanes)), self.part_coords(op, at))
 
                 loop(self.column, self.columns.extent, self.config.per_row * self.lanes, store, index=self.index)
 
@@ -142,26 +133,24 @@ class PartRows(RowsOfThreads):
         """What registers have of each part, where the part lies."""
         left = iter(values)
         for op in self.along if chunks else ():
-            memory, joined = self._memory(op)
+            memory, joined = self.part_memory(op)
             for column, inside in chunks:
                 at = self._with(self._frame(), column)
-                memory.store(joined.narrow(next(left)), self._coords(op, at), inside)
+                memory.store(joined.narrow(next(left)), self.part_coords(op, at), inside)
 
     def part_stores(self, number: int, at: At, mask: ir.Value | None) -> list[Store]:
         found: list[Store] = []
-        for op in self.program.sweeps[number].parts:
-            memory, joined = self._memory(op)
-            [value] = values_of(self.ev, op, [joined], [at[a] for a in self.program.loops[op]], self.lanes, mask)
+        for op, memory, joined, value in self.part_values(number, at, mask):
             if self.carried is not None:
                 before = self.carried[op, self.chunk]
                 self.carried[op, self.chunk] = pick(mask, joined(value, before), before)
                 continue
-            coords = self._coords(op, at)
+            coords = self.part_coords(op, at)
             found.append((memory, coords, joined.narrow(joined(value, joined.widen(memory.load(coords, mask)))), mask))
         return found
 
     def add_total(self, op: ir.Operation, at: At, total: ir.Value) -> None:
-        memory, joined = self._memory(op)
+        memory, joined = self.part_memory(op)
 
         def add() -> None:
             memory.store(joined.narrow(joined(total, joined.widen(memory.load([self.part])))), [self.part])

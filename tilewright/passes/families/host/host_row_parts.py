@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tilewright.passes.codegen.emit import Memory, lane_mask, loop, when
+from tilewright.passes.codegen.emit import lane_mask, loop, when
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_row_columns import RowColumns, Walk
 from tilewright.passes.families.row_emitter import Accumulators, At, Store
-from tilewright.passes.families.row_reduction import Combiner, combiners, values_of
 from tilewright.passes.mlir import ir
 
 
 class RowParts(RowColumns):
-    """part: the number of the part, which is that of the work unit. beside: coordinates of the rows that a step takes; carried:
+    """The number of a part is that of its work unit. beside: coordinates of the rows that a step takes; carried:
     what the parts have so far, while it does."""
 
-    part = Index(0)
     beside: Sequence[At] = ()
     carried: dict[ir.Operation, ir.Value] | None = None
 
@@ -41,16 +39,14 @@ class RowParts(RowColumns):
         loop(begin, end, 1, unit, index=self.index)
 
     def walk_rows(self, lo: Index, hi: Index, walk: Walk) -> None:
-        [first, *later] = self.program.sweeps
-        row_work = later or first.row_results or any(op not in self.program.parts for op in first.reductions)
-        if row_work or self.config.vectors:
+        if self.program.has_row_work or self.config.vectors:
             super().walk_rows(lo, hi, walk)
             return
         rows = self.config.rows
         whole = hi - (hi - lo) % rows
         carried = self._stream(lo, whole, rows, self.neutral(0))
         carried = self._stream(whole, hi, 1, carried) if rows > 1 else carried
-        for op, total in zip(first.reductions, self.joined(0, carried), strict=True):
+        for op, total in zip(self.program.sweeps[0].reductions, self.joined(0, carried), strict=True):
             self.add_total(op, [], total)
 
     def _stream(self, lo: Index, hi: Index, rows: int, carried: Sequence[ir.Value]) -> list[ir.Value]:
@@ -66,8 +62,8 @@ class RowParts(RowColumns):
     def step(self, number: int, at: At, mask: ir.Value | None, accumulators: Accumulators, held: bool = False) -> list[ir.Value]:
         if len(self.beside) < 2:
             return super().step(number, at, mask, accumulators, held)
-        parts = {op: self._memory(op)[0] for op in self.program.sweeps[number].parts}
-        places = {op: self._coords(op, at) for op in parts}
+        parts = {op: self.part_memory(op)[0] for op in self.program.sweeps[number].parts}
+        places = {op: self.part_coords(op, at) for op in parts}
         self.carried = {op: memory.load(places[op], mask) for op, memory in parts.items()}
         ends = accumulators
         for row in self.beside:
@@ -77,17 +73,9 @@ class RowParts(RowColumns):
         self.carried = None
         return list(ends or ())
 
-    def _coords(self, op: ir.Operation, at: At) -> list[Index]:
-        """Where a part has what belongs to columns."""
-        return [self.part, *self.coords(self.program.places[op.results[0]][1:], at)]
-
-    def _memory(self, op: ir.Operation) -> tuple[Memory, Combiner]:
-        """Where the parts of an operation lie, and how it joins values."""
-        return self.kernel.outputs[self.program.results.index(op.results[0])], combiners(op)[0]
-
     def _clear(self, op: ir.Operation) -> None:
         """The part starts from what changes nothing."""
-        memory, joined = self._memory(op)
+        memory, joined = self.part_memory(op)
         if self.program.parts[op].whole:
             memory.store(joined.neutral(), [self.part])
             return
@@ -108,16 +96,14 @@ class RowParts(RowColumns):
 
     def part_stores(self, number: int, at: At, mask: ir.Value | None) -> list[Store]:
         found: list[Store] = []
-        for op in self.program.sweeps[number].parts:
-            memory, joined = self._memory(op)
-            [value] = values_of(self.ev, op, [joined], [at[a] for a in self.program.loops[op]], self.lanes, mask)
+        for op, memory, joined, value in self.part_values(number, at, mask):
             if self.carried is not None:
                 self.carried[op] = joined(value, self.carried[op])
                 continue
-            coords = self._coords(op, at)
+            coords = self.part_coords(op, at)
             found.append((memory, coords, joined(value, memory.load(coords, mask)), mask))
         return found
 
     def add_total(self, op: ir.Operation, at: At, total: ir.Value) -> None:
-        memory, joined = self._memory(op)
+        memory, joined = self.part_memory(op)
         memory.store(joined(total, memory.load([self.part])), [self.part])

@@ -8,7 +8,7 @@ from itertools import chain, product
 from typing import ClassVar
 
 from tilewright.passes.spaces.host.host_block import over_budget
-from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.tile_config import TileConfig, shared
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits, Limits
 
@@ -37,7 +37,7 @@ class HostAttentionConfig(TileConfig):
     online: bool = True
     mc: int = 256
     exact_tails: bool = False
-    ordered: bool = False
+    ordered: bool = shared(False)
     direct: bool = False
 
     @property

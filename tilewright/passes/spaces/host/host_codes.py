@@ -12,7 +12,7 @@ from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host import host_matmul
 from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack
 from tilewright.passes.spaces.numerics import Numerics
-from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.tile_config import TileConfig, shared
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits, Limits
 
@@ -46,7 +46,7 @@ class HostCodesConfig(TileConfig):
     kc: int = 0
     panels: int = 1
     exact_tails: bool = False
-    ordered: bool = False
+    ordered: bool = shared(False)
     dot: int = 0
 
     @property

@@ -11,7 +11,7 @@ from typing import ClassVar
 from tilewright.passes.spaces.gemm_operands import Gemm, column_loop
 from tilewright.passes.spaces.host.host_block import over_budget, register_block, values_of_word
 from tilewright.passes.spaces.padding import padded_windows, tap_depth
-from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.tile_config import TileConfig, shared
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.limits import LINE, HostLimits, Limits
 from tilewright.runtime.shape import Expr
@@ -61,8 +61,8 @@ class HostMatmulConfig(TileConfig):
     pairs: bool = False
     quads: bool = False
     taps: bool = False
-    ordered: bool = False
-    next_panel: bool = False
+    ordered: bool = shared(False)
+    next_panel: bool = shared(False)
 
     @property
     def columns(self) -> int:

@@ -47,8 +47,8 @@ _CONTRACTED = ("arith.mulf", "arith.addf", "arith.subf")
 
 
 def contract(w: StateWalk) -> None:
-    """Lets a product and a sum in the bodies of a walk be one operation, which is rounded once. Where the states go on by the sum of
-    two products, that is the one of a state, for which the other need not wait."""
+    """Lets a product and a sum in the bodies of a walk be one operation, which is rounded once. Where the states go on by the sum
+    of two products, that is the one of a state, for which the other need not wait."""
     for op in {owner(v) for v in w.places}:
         for inner in operations(op.regions[0].blocks[0]) if op is not None and op.name == "linalg.generic" else ():
             if inner.name in _CONTRACTED:

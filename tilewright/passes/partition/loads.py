@@ -68,8 +68,8 @@ class Loads:
         return chain
 
     def _once_a_step(self, op: ir.Operation, operand: ir.Value, region: Region) -> list[ir.Operation] | None:
-        """The chain up to an operand of a walk whose states are summed at each step, of which each element is read at one step of one
-        place, for all the states there: dear operations are computed there as often as by themselves."""
+        """The chain up to an operand of a walk whose states are summed at each step, of which each element is read at one step of
+        one place, for all the states there: dear operations are computed there as often as by themselves."""
         producer, gate = owner(operand), gated(op)
         if producer is None or not isinstance(gate, Running) or not region.columns or op != region.root:
             return None

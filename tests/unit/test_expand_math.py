@@ -321,7 +321,7 @@ def test_exponentials_of_arguments_that_are_never_positive(f32: Kernels) -> None
 
 @pytest.mark.parametrize(("lookup", "ulp"), [(False, 0.93), (True, 1.1)])
 def test_exponentials_of_products(lookup: bool, ulp: float) -> None:
-    """e^(d a) as 2^(2 d r): off by what rounding d a itself costs, |d a| / 2^24, and 0.93 ulp, 1.1 by lookup."""
+    """e^(d a) as 2^(2 d r): off by what rounding d a costs, |d a| / 2^24, and 0.93 ulp, 1.1 by lookup."""
     if lookup and "avx2" not in host_target(Target.parse("host")).required():
         pytest.skip("no AVX2")
     body = ("%p = arith.mulf %x0, %x1 : {f32}\n    %y = math.exp2 %p {{tw.half_product}} : {f32}")

@@ -106,7 +106,7 @@ def exp2_of_product(a: Real, b: Real) -> Real:
 def exp2_of_product_by_lookup(a: Real, b: Real) -> Real:
     """The same for vectors of 8: 1.1 ulp; 0 below 2^-126, between that and 2^-125 1.5 ulp. A quarter fewer operations.
 
-    `shifted` is rounded to eighths of a whole exponent, n + j/8: its low bits are 8n + j, by which vpermps of AVX2 looks 2^(j/8) up.
+    `shifted` is rounded to eighths of an exponent, n + j/8; its low bits are 8n + j, by which vpermps of AVX2 looks up 2^(j/8).
     Moved to the exponent, and less j, they make the bits of 2^(n + j/8) with those of 2^(j/8)."""
     form, t = format_of(a), ir.VectorType(a.value.type)
     shift, eighth = (form.round + 8 * form.bias) / 16, form.fraction - 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
 from tilewright.compiler.verification.verify_in_turns import compare
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.traffic import SeenShape, Traffic
+from tools.bench.farm.refined import ALONE, Load, quantiles
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((48, 80)).astype(np.float32)
@@ -132,6 +134,20 @@ def test_slower_and_other_results_are_seen() -> None:
 
     assert "other bits" in compare(fn, Off(), {"M": 9}, arrays, bits=True).wrong  # type: ignore[arg-type]
     assert "norm" in compare(fn, Off(), {"M": 9}, arrays, bits=False).wrong  # type: ignore[arg-type]
+
+
+def test_tails_of_calls_are_told_from_noise() -> None:
+    fn = model(threads=1)
+    load = Load(fn, [3, 9], threads=2, pause=0.001)
+    load.window(ALONE, lambda: time.sleep(0.05))
+    load.end()
+    assert not load.wrong and not load.failed and {n for _, n, _ in load.latencies} == {3, 9} and len(load.latencies) > 4
+    load.latencies = [(begin + i / 1000, n, n * seconds) for begin, seconds in ((0.0, 1.0), (1.0, 1.5), (2.0, 1.0))
+                      for i in range(200) for n in (3, 9)]
+    load.windows = [(ALONE, 0.0, 0.5), ("refine", 1.0, 1.5), (ALONE, 2.0, 2.5)]
+    found = quantiles(load.excess())
+    assert found["p99_refine"] == found["medians"]["refine"] == 1.5 and found["control"] == 1.0 == found["p99_alone"]
+    assert found["of"] == {ALONE: 800, "refine": 400}
 
 
 def test_a_share_of_the_machine_is_kept() -> None:

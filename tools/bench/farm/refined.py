@@ -30,7 +30,8 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.verification.verify_in_turns import compare
+from tilewright.compiler.refinement.refine import RefineOptions, refine
+from tilewright.compiler.verification.verify_in_turns import Arrays, compare
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import Argument
 from tilewright.runtime.program.traffic import SeenShape, Traffic
@@ -208,16 +209,28 @@ def searched(pair: Pair, lengths: Sequence[int], args: argparse.Namespace) -> di
     if not pair.old.exists():
         model, dims = MODELS[pair.model]()
         tw.tune(model, dims, seconds=args.tune, options={"threads": 1}).save(pair.old)
-    return {} if pair.new.exists() else refined(pair.old, lengths, pair.new, args.refine, 1.0)
+    if pair.new.exists():
+        return {}
+
+    def arrays(fn: CompiledFunction) -> Arrays:
+        given = arguments_of(fn, lengths)
+        return lambda dims: given[dims["T"]]
+
+    done = refine(pair.old, traffic_of(lengths), pair.new, arrays, RefineOptions(args.refine))
+    return {"changed": list(done.changed), "kept": dict(done.kept)}
 
 
-def refined(old: Path, lengths: Sequence[int], new: Path, seconds: float, share: float) -> dict[str, Any]:
-    """Run `tilewright refine`; what it said at its end, or the error."""
-    with tempfile.TemporaryDirectory() as folder:
-        traffic = Path(folder) / "traffic.json"
-        Traffic(tuple(SeenShape({"T": n}, calls) for n, calls in Counter(lengths).items())).save(traffic)
-        line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(traffic), "--seconds", str(seconds),
-                "--cpu-share", str(share), "-o", str(new), "--json"]
+def traffic_of(lengths: Sequence[int]) -> Traffic:
+    return Traffic(tuple(SeenShape({"T": n}, calls) for n, calls in Counter(lengths).items()))
+
+
+def refined_beside(old: Path, lengths: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
+    """Run `tilewright refine` as a service would; what it said at its end, or the error."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        traffic_of(lengths).save(folder / "traffic.json")
+        line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(folder / "traffic.json"), "--seconds",
+                str(args.seconds), "--cpu-share", str(args.cpu_share), "-o", str(folder / "new.tw"), "--json"]
         ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
     events = list(map(json.loads, ran.stdout.splitlines()))
     said: dict[str, Any] = next((e for e in events if e["event"] == "refined"), {"error": ran.stderr[-300:]})
@@ -247,8 +260,7 @@ def under_load(pair: Pair, lengths: Sequence[int],
         time.sleep(args.alone)
 
     def refining() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            said.append(refined(pair.old, lengths, Path(folder) / "new.tw", args.seconds, args.cpu_share))
+        said.append(refined_beside(pair.old, lengths, args))
 
     def swapping() -> None:
         for i in range(_SWAPS):

@@ -22,7 +22,7 @@ from tilewright.search.task_scheduler.simulation import SimulatedClock, TableArm
 
 @dataclass(frozen=True)
 class Faults:
-    """What is lost. Defaults of seconds are medians of `python -m tools.farm_faults` on two cores (docs/performance.md).
+    """What is lost. Defaults of seconds are assumed; `python -m tools.farm_faults` tells those of a real cluster.
 
     Attributes:
         share: of tasks whose actor is lost, half through.

@@ -2,8 +2,9 @@
 
 A model begins with x [B, S, F] and does row work, attention, sums over a sequence, products with a matrix of each sequence,
 values by the sequence alone or the position alone, scans and reshapes, in a random order; attention is causal, of a window, with
-key masks, of a second length. Weights of some are constants, also those of each sequence, whose number is then fixed; sequences
-of some are aligned, with NaN in the rows between them, and in some batches one sequence is NaN.
+key masks, of a second length. Some have sequences that fill whole tiles of a GPU. Weights of some are constants, also those of
+each sequence, whose number is then fixed; sequences of some are aligned, with NaN in the rows between them, and in some batches
+one sequence is NaN.
 `PYTHONPATH=.:tests python -m e2e.random_ragged CASES SEED [TARGET [BATCHES]]` runs many, 20 batches of each model where nothing
 is said; on a GPU or the emulator some are of 16-bit floats.
 """
@@ -26,14 +27,14 @@ from tilewright.compiler.cli.batches import parts_of, without_gaps
 from tilewright.compiler.reference import evaluate_ragged
 from tilewright.runtime.program.program import Argument, Program
 
-LONGEST = 40
+LONGEST, TILES = 40, 150  # rows of a sequence; of one that fills tiles
 TOLERANCE = {"f32": 2e-4, "f64": 1e-9, "bf16": 0.2, "f16": 0.02}
 
 
 @dataclass
 class RaggedModel:
     """A graph with its arguments: name -> extents of one sequence's part, the first of which is "S" or "T" where it has rows.
-    count: of the sequences, where arguments by sequence are constants. bound: the arguments that are constants."""
+    count: of the sequences, where arguments by sequence are constants. bound: the arguments that are constants. longest: rows."""
 
     graph: ops.Graph
     dtype: str
@@ -42,11 +43,12 @@ class RaggedModel:
     align: dict[str, int] = field(default_factory=dict)
     count: int | None = None
     bound: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    longest: int = LONGEST
 
     @property
     def dims(self) -> dict[str, tw.Dim]:
         used = {d for dims in self.arguments.values() for d in dims}
-        ragged = {n: tw.Ragged(0, LONGEST, over="B", align=self.align.get(n, 1)) for n in ("S", "T") if n in used}
+        ragged = {n: tw.Ragged(0, self.longest, over="B", align=self.align.get(n, 1)) for n in ("S", "T") if n in used}
         return {"B": tw.Dim(0, 64), **ragged}
 
     def compile(self, target: str = "host", **options: object) -> tw.CompiledFunction:
@@ -66,20 +68,20 @@ class RaggedModel:
 
     def lengths(self, rng: random.Random) -> dict[str, list[int]]:
         """Of a random batch: zeros, ones, equal ones, one long one."""
-        count = self.count or rng.choice((1, 1, 2, 3, 5, 9, 17))
+        count = self.count or rng.choice((1, 1, 2, 3, 5, 9, 17) if self.longest == LONGEST else (1, 2, 3))
         kind = rng.choice(("any", "equal", "small", "long", "zeros"))
         made = {}
         for name in self.dims:
             if name == "B":
                 continue
-            found = [rng.randint(0, LONGEST) for _ in range(count)]
+            found = [rng.randint(0, self.longest) for _ in range(count)]
             if kind == "equal":
                 found = [found[0]] * count
             elif kind == "small":
                 found = [rng.randint(0, 2) for _ in range(count)]
             elif kind == "long":
                 found = [rng.randint(0, 3) for _ in range(count)]
-                found[rng.randrange(count)] = LONGEST
+                found[rng.randrange(count)] = self.longest
             elif kind == "zeros":
                 found = [0 if rng.random() < 0.5 else n for n in found]
             made[name] = found
@@ -96,7 +98,7 @@ class _Draw:
     def __init__(self, rng: random.Random, dtypes: Sequence[str]) -> None:
         self.rng = rng
         self.dtype = rng.choice(dtypes)
-        self.model = RaggedModel(ops.Graph(), self.dtype, {})
+        self.model = RaggedModel(ops.Graph(), self.dtype, {}, longest=rng.choice((LONGEST, LONGEST, LONGEST, TILES)))
         self.width = rng.choice((1, 4, 8, 12, 24))
         self.model.align = {n: rng.choice((1, 1, 4, 8, 3)) for n in ("S", "T")}
         self.x = self.input("x", "B", "S", self.width)
@@ -140,7 +142,7 @@ class _Draw:
 
     def expert(self) -> None:
         """A product with the matrix of the sequence."""
-        width = self.rng.choice((4, 8, 24))
+        width = self.rng.choice((4, 8, 24) if self.model.longest == LONGEST else (24, 128, 136))
         self.x = ops.matmul(self.x, ops.multiply(self.input(f"e{self.width}x{width}", "B", self.width, width), 0.5))
         self.width = width
 
@@ -150,12 +152,12 @@ class _Draw:
 
     def position(self) -> None:
         """A value by the position alone, from a table."""
-        table = self.weight(LONGEST, self.width)
+        table = self.weight(self.model.longest, self.width)
         self.x = ops.add(self.x, ops.gather(table, ops.iota(self.model.graph, (self.x.dims[1],), dtype="i64")))
 
     def table(self) -> None:
         """The first rows of a table that all sequences share."""
-        table = self.weight(LONGEST, self.width)
+        table = self.weight(self.model.longest, self.width)
         self.x = ops.add(self.x, ops.slice(table, (0, None), (self.x.dims[1], None)))
 
     def entry(self) -> None:

@@ -24,7 +24,7 @@ QUICK = settings(deadline=None, derandomize=True, database=None,
 
 
 @pytest.mark.parametrize(("operators", "group", "dtypes", "programs"), [
-    *((OPERATORS, group, DTYPES, 4) for group in OPERATORS), (ALL, "order", DTYPES, 4), (UNSIGNED, "order", ("ui8",), 2)])
+    *((OPERATORS, group, DTYPES, 3) for group in OPERATORS), (ALL, "order", DTYPES, 3), (UNSIGNED, "order", ("ui8",), 2)])
 def test_programs_match_the_reference(operators: Operators, group: str, dtypes: tuple[str, ...], programs: int) -> None:
     """Chains that begin with an operator of the group."""
 

@@ -9,6 +9,7 @@ from tensor_core_workloads import product
 NN, NT = "m k,k n,m n", "m k,n k,m n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config,size", [
     ("mma{bm=32 bn=32 bk=32 wm=16 wn=16 cluster-k=2}", (40, 72, 200)),
     ("mma{bm=32 bn=64 bk=32 wm=16 wn=32 stages=2 vec=1 index=64 cluster-k=8}", (33, 35, 203)),

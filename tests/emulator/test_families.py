@@ -89,6 +89,7 @@ def test_epilogues(config: str, epilogue: str) -> None:
         assert sweep(case, config, "MNK", SIZES) == len(SIZES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("epilogue", [RELU, TANH], ids=["relu", "tanh"])
 @pytest.mark.parametrize("element", ["f64", "f16", "bf16"])
 def test_epilogues_of_other_types(element: str, epilogue: str) -> None:
@@ -125,6 +126,7 @@ def test_operands_that_are_computed_while_they_are_copied(layout: str, computed:
         assert sweep(case, config, "MNK", [(4, 4, 4), (36, 60, 20), (33, 64, 48)], seed=2) >= 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout,stride,pad", [("nhwc", 1, 0), ("nhwc", 2, 1), ("nhwc", 1, 1), ("nchw", 1, 1), ("nchw", 2, 0)])
 def test_convolutions(layout: str, stride: int, pad: int) -> None:
     for channels, features, config in ((5, 19, FREE), (8, 20, VECTOR), (6, 7, VECTOR)):

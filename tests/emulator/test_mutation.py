@@ -27,6 +27,7 @@ def test_every_mistake_that_matters_is_noticed(found: dict[str, Subject]) -> Non
     assert sum(v.outcome in KILLED for _, v in verdicts) > len(EVERY) // 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TENSOR_CORES)
 def test_mistakes_of_tensor_cores_are_noticed(name: str, found: dict[str, Subject]) -> None:
     """In products, fragments, phases, fences, swizzles, descriptors, announced bytes and clusters."""

@@ -12,6 +12,10 @@ from e2e.gap_rows import GapRows
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.reference import evaluate_ragged
+from tilewright.passes.spaces.family_registry import parse_config
+from tilewright.passes.spaces.gpu.mma import MmaConfig
+from tilewright.passes.spaces.gpu.simt import SimtConfig
+from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
 
 WIDTH, HEADS = 32, 2
 LENGTHS = (3, 0, 33, 17, 1)
@@ -72,6 +76,27 @@ def test_one_launch_for_all_sequences(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.reshape(-1), wanted, 1e-5, 1e-6)
     fn.save(tmp_path / "model.tw")
     np.testing.assert_array_equal(tw.load(tmp_path / "model.tw")(x, S_lengths=LENGTHS), found)
+
+
+@pytest.mark.parametrize(("dtype", "arch", "family"), [
+    ("f32", "sm_80", "simt"), ("f16", "sm_80", "mma"), ("f16", "sm_90a", "wgmma")])
+@pytest.mark.parametrize(("inner", "columns"), [(64, 128), (72, 136)])
+def test_whole_tiles_and_tails_in_one_launch(dtype: str, arch: str, family: str, inner: int, columns: int) -> None:
+    """Tiles that lie inside of their sequence have no masks, those of its last rows and of the last columns do; where k is no
+    multiple of a step, all mask it."""
+    g, numpy = ops.Graph(), {"f32": np.float32, "f16": np.float16}[dtype]
+    g.output(ops.matmul(g.input("x", ["E", "R", inner], dtype), g.input("w", ["E", inner, columns], dtype)))
+    fn = tw.compile(g, {"E": (1, 8), "R": tw.Ragged(0, 512, over="E")}, target=f"emulator:{arch}")
+    rng, lengths = np.random.default_rng(0), [129, 0, 128, 3]
+    shown = fn.explain(R=lengths).calls[0]
+    config = parse_config(shown.config)
+    assert isinstance(config, SimtConfig | MmaConfig | WgmmaConfig) and config.bm <= 128 and config.bn <= 128
+    assert shown.family == family
+    x = rng.standard_normal((sum(lengths), inner)).astype(numpy)
+    w = (rng.standard_normal((len(lengths), inner, columns)) / 8).astype(numpy)
+    ends = np.cumsum([0, *lengths])
+    wanted = np.concatenate([x[a:b].astype(float) @ w[e] for e, (a, b) in enumerate(pairwise(ends))])
+    np.testing.assert_allclose(fn(x, w, R_lengths=lengths), wanted, 1e-2, 1e-2)
 
 
 def test_grouped_products_and_their_neighbours() -> None:

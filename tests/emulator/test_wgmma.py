@@ -61,6 +61,7 @@ CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 cluster-m=2}", "wgm
             "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group-m=1 cluster-n=4}"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout,config,seed", [("nn", CLUSTERS[0], None), ("nn", CLUSTERS[1], 0), ("nt", CLUSTERS[2], 1),
                                                 ("nt", CLUSTERS[0], 0), ("tn", CLUSTERS[1], None), ("tn", CLUSTERS[2], 0)])
 def test_clusters(layout: str, config: str, seed: int | None) -> None:
@@ -143,6 +144,7 @@ PINGPONG = ["wgmma{bm=64 bn=64 stages=3 blocks=1 copied=true pingpong=true}",
             "wgmma{bm=64 bn=128 stages=3 blocks=2 copied=true pingpong=true cluster-m=2}"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config,seed", [(PINGPONG[0], None), (PINGPONG[0], 1), (PINGPONG[1], 0), (PINGPONG[2], None),
                                          (PINGPONG[2], 2)])
 def test_warpgroups_take_turns(config: str, seed: int | None) -> None:

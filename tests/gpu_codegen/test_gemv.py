@@ -25,6 +25,7 @@ GEMV: dict[str, tuple[Case, str, str, int]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name", GEMV)
 def test_weights_come_by_whole_loads_that_are_under_way_together(name: str) -> None:

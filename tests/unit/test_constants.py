@@ -32,6 +32,7 @@ def compile_(text: str, constants: dict[str, np.ndarray], **options: object) -> 
     return tw.compile(text, {"M": (0, 40)}, constants=constants, options=tw.CompileOptions(**options))  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [48, 96, 100, 7])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_bound_weights_give_the_product(n: int, transposed: bool) -> None:

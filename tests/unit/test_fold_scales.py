@@ -44,6 +44,7 @@ def _want(x: np.ndarray, given: dict[str, np.ndarray], groups: int, bias: bool, 
     return y if layout == "nchw" else y.transpose(0, 2, 3, 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("groups,kernel,bias,layout", [(1, 1, True, "nchw"), (2, 3, True, "nchw"), (8, 3, False, "nchw"),
                                                        (1, 3, True, "nhwc")])
 def test_a_norm_is_in_the_weights(groups: int, kernel: int, bias: bool, layout: str) -> None:

@@ -150,6 +150,7 @@ def test_head_sizes(depth: int, columns: int, config: str) -> None:
         check("full", config, *shape, 1, depth, columns)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [WHOLE, ONLINE, DIRECT])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_small_floats(dtype: str, config: str) -> None:

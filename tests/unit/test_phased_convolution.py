@@ -49,6 +49,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name: str) -> None:
     graph, extents = CASES[name]

@@ -18,7 +18,9 @@ from tilewright.compiler import ops
 from tilewright.compiler.cli.arguments import parse_dims
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
+from tilewright.compiler.host.block_tables import equal_calls
 from tilewright.compiler.ops import Tensor
+from tilewright.compiler.reference import evaluate_ragged
 
 DIMS = {"B": tw.Dim(0, 8), "S": tw.Ragged(0, 40, over="B")}
 WIDTH = 8
@@ -135,6 +137,25 @@ def test_launched_together() -> None:
     np.testing.assert_allclose(b, np.tanh(y), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(c[5:22], np.cumsum(x[5:22], 0), rtol=1e-4, atol=1e-5)
     assert np.array_equal(d[4], z[23:].max(0))
+
+
+def test_equal_layers_have_one_table() -> None:
+    """What each sequence adds to a call is told once a call of the model, however many layers ask for it."""
+    g = ops.Graph()
+    x, w = g.input("x", ["B", "S", WIDTH]), g.input("w", [WIDTH, WIDTH])
+    for _ in range(3):
+        head = ops.reshape(ops.dense(x, w), (x.dims[0], 1, x.dims[1], WIDTH))
+        x = ops.reshape(ops.attention(head, head, head), x.dims)
+    g.output(ops.multiply(ops.cumsum(x, 1), 0.125))
+    model = outlined(g)
+    calls, keys = model.plan.calls, [w.key for w in model.workloads]
+    tables = equal_calls(model.plan, [keys.index(c.workload.key) for c in calls])
+    assert len(tables) == sum(c.segments is not None for c in calls) == 4
+    assert len(set(tables.values())) == 2
+    fn = tw.compile(g, DIMS)
+    rows, weight = np.random.default_rng(3).standard_normal((sum(LENGTHS), WIDTH)).astype(np.float32), np.eye(WIDTH, dtype="f")
+    (wanted,) = evaluate_ragged(fn.program.source, "B", [rows, weight], {"S": LENGTHS})
+    np.testing.assert_allclose(fn(rows, weight, S_lengths=LENGTHS).reshape(-1), wanted, 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])

@@ -74,8 +74,9 @@ def test_every_expert_has_its_own(weights: Callable[[ops.Graph], Tensor], shape:
     np.testing.assert_allclose(found.reshape(-1), wanted, 1e-5, 1e-5)
     fn.save(tmp_path / "experts.tw")
     assert np.array_equal(tw.load(tmp_path / "experts.tw")(x, R_lengths=ROWS), found)
-    with pytest.raises(tw.errors.ShapeError, match="E = 2"):
-        fn(x, R_lengths=[40, 4])
+    for args, named in (((x,), {"R_lengths": [40, 4]}), ((tw.Jagged(x, lengths=[40, 4]),), {}), ((list(np.split(x, [40])),), {})):
+        with pytest.raises(tw.errors.ShapeError, match=r"has 2 lengths in .*E = 2; wanted 4, one for each E of the model"):
+            fn(*args, **named)
 
 
 def test_experts_of_a_gpu() -> None:

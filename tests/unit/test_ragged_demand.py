@@ -10,7 +10,15 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
-from tilewright.compiler.tuning.ragged_demand import batches_of, declares_batches, shapes_of, told_apart
+from tilewright.compiler.tuning.ragged_demand import (
+    batches_of,
+    declares_batches,
+    demand_of,
+    held_apart,
+    shapes_of,
+    told_apart,
+    weight_of_batches,
+)
 
 SAMPLES = (5, 5, 5, 40, 0)
 
@@ -62,3 +70,37 @@ def test_shapes_that_differ_little_are_one() -> None:
 def test_lengths_of_a_range() -> None:
     lengths = {n for b in batches_of(outlined(None), 40, seed=0) for n in b["S"]}
     assert len(lengths) == 41
+
+
+def test_what_is_held_out_is_not_tuned_for() -> None:
+    """Of lengths that are as good as one the search sees the most frequent, certificates the others."""
+    tuned = told_apart([({"d0": n}, weight) for n, weight in ((100, 3.0), (102, 1.0), (200, 2.0), (203, 1.0), (64, 1.0))])
+    held = [({"d0": n}, 1.0) for n in (100, 102, 203, 64)]
+    assert held_apart(tuned, held) == (tuned, [{"d0": 102}, {"d0": 203}])
+
+
+def test_short_lengths_are_held_out_too() -> None:
+    """Where each stands for itself, some in between are not tuned for; what they weigh is kept."""
+    tuned = [({"d0": n}, float(n)) for n in (4, 5, 6, 7, 8, 9, 10, 11)]
+    local, held = held_apart(tuned, [({"d0": n}, 1.0) for n in (4, 7, 9)])
+    assert len(held) == 2 and not [s for s, _ in local if s in held]
+    assert {4, 11} <= {s["d0"] for s, _ in local}
+    assert sum(weight for _, weight in local) == sum(weight for _, weight in tuned)
+    assert held_apart(tuned[:3], []) == (tuned[:3], [])
+
+
+def test_every_operator_of_a_batch_is_certified() -> None:
+    """Also those made for each sequence, whose lengths are the declared ones."""
+    model = outlined(tuple(range(5, 41)))
+    for w in model.workloads:
+        local, held = demand_of(w, model, 0)
+        assert len(held) >= 4 and not [s for s, _ in local if s in held]
+
+
+def test_weights_count_sequences(model: OutlinedModel) -> None:
+    """A call that is made for each sequence weighs what all of them take."""
+    weights = {w.name: weight_of_batches(w, model) for w in model.workloads}
+    softmax = next(w for w in model.workloads if w.name == "softmax")
+    one = dict.fromkeys(softmax.dims, 11)  # the mean of the samples
+    alone = softmax.flops.evaluate(one) + 8 * softmax.bytes.evaluate(one)
+    assert 2 * alone < weights["softmax"] ** 2 < 6 * alone

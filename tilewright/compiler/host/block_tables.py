@@ -75,6 +75,17 @@ def _segments(call: PlannedCall, stored: Mapping[str, Expr]) -> Segments:
     return Segments(pointers, strides, dims, tuple(rows), tuple(outer))
 
 
+def equal_calls(plan: HostPlan, table_of: Sequence[int]) -> dict[int, int]:
+    """Calls that are made for each sequence -> which of them have the same table, since they differ in their memory alone."""
+    found: dict[int, int] = {}
+    keys: dict[tuple[object, ...], int] = {}
+    for number, (call, at) in enumerate(zip(plan.calls, table_of, strict=True)):
+        if call.segments is not None:
+            layout = tuple((o.offset, o.strides, o.dtype) for o in call.operands)
+            found[number] = keys.setdefault((at, call.dims, call.segments, layout), len(keys))
+    return found
+
+
 @dataclass(frozen=True)
 class KernelTable:
     """Of one kernel. entries, blocks: bytes from the beginning of all tables. words: of an entry; most: blocks along x that a
@@ -102,12 +113,7 @@ class BlockTables:
 
     def __init__(self, plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> None:
         self.plan = plan
-        self.of_call: dict[int, int] = {}
-        keys: dict[tuple[object, ...], int] = {}
-        for number, (call, at) in enumerate(zip(plan.calls, table_of, strict=True)):
-            if call.segments is not None:
-                layout = tuple((o.offset, o.strides, o.dtype) for o in call.operands)
-                self.of_call[number] = keys.setdefault((at, call.dims, call.segments, layout), len(keys))
+        self.of_call = equal_calls(plan, table_of)
         first = {group: number for number, group in reversed(self.of_call.items())}
         self._calls = [(plan.calls[first[g]], tables[table_of[first[g]]]) for g in range(len(first))]
 

@@ -13,17 +13,9 @@ from functools import cached_property, partial, reduce
 
 from tilewright.compiler.host.block_tables import BlockTables
 from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
-from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PHASE, PIECES, SLOTS, UNITS, WORK, pieces
+from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PHASE, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
-from tilewright.compiler.host.host_segments import (
-    OneSequence,
-    SequenceLoop,
-    entry_words,
-    segments_ir,
-    slots_of,
-    store_entry,
-    table_bytes,
-)
+from tilewright.compiler.host.host_segments import SequenceLoop, segments_ir
 from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
@@ -43,15 +35,16 @@ from tilewright.compiler.host.plan_steps import (
     sites_of,
 )
 from tilewright.compiler.host.run_values import RunValues
+from tilewright.compiler.host.sequence_tables import SequenceTables
 from tilewright.compiler.host.table_launches import TableLaunches
 from tilewright.passes.codegen.emit import all_of, choose, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
-from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH, PARALLEL_FOR
+from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH
 from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
-from tilewright.runtime.program.kernel import MicroKernel, offset_symbol
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
@@ -72,7 +65,9 @@ class HostProgram:
         self.i64 = integer_type(64)
         self.counters = [c.name for c in counters_of(plan.steps)]
         self.launches = plan.launches()
-        self.block_tables = BlockTables(plan if gpu else replace(plan, calls=[]), tables, table_of if gpu else [])
+        none = replace(plan, calls=[])
+        self.block_tables = BlockTables(plan if gpu else none, tables, table_of if gpu else [])
+        self.sequence_tables = SequenceTables(none if gpu else plan, tables, [] if gpu else table_of)
         self.table_launches = TableLaunches(plan, dims, self.block_tables)
         self.grouped = {number for launch in self.launches if len(launch.calls) > 1 for number in launch.calls}
         self.groups = self._equal_calls()
@@ -163,15 +158,13 @@ class HostProgram:
 
     @cached_property
     def kept(self) -> Expr:
-        """Bytes of temporaries, of the table of launches over sequences, and of the state of a GPU's branches and loops on data;
+        """Bytes of temporaries, of the tables of launches over sequences, and of the state of a GPU's branches and loops on data;
         the workspaces come after them."""
         return self._before_state + (state_bytes(self.plan.steps) if self.gpu else 0)
 
     @property
     def _before_state(self) -> Expr:
-        if self.gpu:
-            return self.plan.arena.total + self.block_tables.bytes
-        return self.plan.arena.total + table_bytes(self.plan, self.tables, self.table_of)
+        return self.plan.arena.total + (self.block_tables.bytes if self.gpu else self.sequence_tables.bytes)
 
     def arena(self) -> Expr:
         """Bytes of the arena, over the model dims and `threads`; never 0, so that an allocation is never empty."""
@@ -230,6 +223,8 @@ class HostProgram:
         slots = self._room([*(len(k.params) for t in self.tables for k in t.kernels), self.table_launches.slots])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
         self.maps = self.table_launches.maps = TensorMaps(table, self.tables)
+        if self.sequence_tables:
+            self.sequence_tables.record = self._room([self.sequence_tables.record_words])
         rooms = self._group_rooms()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
@@ -255,6 +250,8 @@ class HostProgram:
                 found = Sites(sites, state, words)
             if self.block_tables:
                 self.table_launches.fill(run, self.table_at, [self._word(tensors, o.place.position) for o in self.plan.ragged])
+            if self.sequence_tables:
+                self.sequence_tables.fill(run, self.table_at, self.sequences)
             launch = partial(self._launch_calls, run, rooms)
             StepEmitter(table, self.gpu, self.arch, launch, stopped, found).emit(self.plan.steps, scope)
 
@@ -278,7 +275,7 @@ class HostProgram:
         if call.segments is not None and self.gpu:
             self.table_launches.launch(number, run, self.table_at, scope)
         elif call.segments is not None:
-            self._launch_sequences(number, run, scope)
+            self.sequence_tables.launch(number, run, self.table_at, scope)
         elif number in self.shared:
             self._launch_shared(number, pointer, run)
         else:
@@ -356,46 +353,6 @@ class HostProgram:
             run = RunValues(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
-
-    def _launch_sequences(self, number: int, run: RunValues, scope: Scope) -> None:
-        """One launch over the units of all sequences."""
-        call, tab = self.plan.calls[number], self.tables[self.table_of[number]]
-        kernels = self._word(run.table, KERNELS, llvm.PointerType.get())
-        words = entry_words(tab)
-
-        def entry_of(sequence: OneSequence, entry: ir.Value) -> None:
-            pointer, layout = self._of_sequence(number, sequence, scope)
-            local = self._local(call, sequence.dims)
-
-            def leaf(chosen: Leaf) -> None:
-                kernel = tab.kernels[chosen.kernel]
-                self._fill_slots(number, chosen.kernel, pointer, replace(run, dims=sequence.dims, slots=slots_of(entry)))
-                code = self._word(kernels, number * KERNELS_PER_CALL + chosen.kernel, llvm.PointerType.get())
-                units = emit_expr(Expr.parse(kernel.grid[0]), local)
-                store_entry(entry, code, units, pieces(call.workload, local, self.i64))
-
-            emit_tree(tab.root, {**local, **layout}, leaf)
-
-        total = self.sequences.launch(call, self.table_at, words, entry_of)
-        code = llvm.AddressOfOp(llvm.PointerType.get(), f"tw_segments_{self.table_of[number]}").result
-        fn = self._word(run.table, PARALLEL_FOR, llvm.PointerType.get())
-        count = arith.select(total.le(PIECES), self._number(1), run.threads)
-        call_pointer([fn, run.table, code, self.table_at, total.value(self.i64), count, run.work, run.stride.value(self.i64)])
-
-    def _of_sequence(self, number: int, sequence: OneSequence,
-                     scope: Scope) -> tuple[Callable[[int], ir.Value], dict[str, Index]]:
-        """Where each operand of a call begins for a sequence, and the layout symbols that the call's decision tree asks for."""
-        call = self.plan.calls[number]
-        bases = [Index(0) if e is None else sequence.base(e) for e in call.segments or ()]
-        layout = self._layout(number, call, sequence.dims)
-        layout |= {n: e + bases[i] for i in range(len(bases)) if (e := layout.get(n := offset_symbol(i))) is not None}
-
-        def pointer(index: int) -> ir.Value:
-            operand = call.operands[index]
-            moved = (bases[index] * operand.dtype.bytes).value(self.i64)
-            return gep(replace(scope, dims=sequence.dims).pointer(operand), moved, integer_type(8))
-
-        return pointer, layout
 
     def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}

@@ -1,11 +1,13 @@
 """Launches over the sequences of a ragged call: the kernels of dense calls, one for each sequence, as one parallel loop.
 
-The table of a launch lies in the arena: the number of sequences, then for each of them an entry
+A table in the arena (sequence_tables.py) holds the number of sequences, their pieces of work, then for each of them an entry
     kernel | its first piece of work among all | its pieces | its work units | the slots of its kernel
-`tw_segments_<n>` is launched as a kernel over all pieces, so that threads share the work of a batch rather than its units, which
-take longer the longer a sequence is. It finds the sequence of its first piece by bisection and calls the kernels of those that
-it has pieces of with the units that begin there, so a kernel sees one dense problem: its own dims, and operands that begin where
-its sequence does.
+whose slots are what a sequence adds to those of the call. A launch of a call has a record on the stack,
+    the table's address | for each kernel its code, and the address of the slots that all sequences have in common
+and `tw_segments_<n>` is launched with it as a kernel over all pieces, so that threads share the work of a batch rather than its
+units, which take longer the longer a sequence is. It finds the sequence of its first piece by bisection and calls the kernels of
+those that it has pieces of with the units that begin there, so a kernel sees one dense problem: its own dims, and operands that
+begin where its sequence does.
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.ragged_dim import factors_of, total_name
 from tilewright.runtime.shape import Atom, Expr
 
-HEAD = 8  # words before the first entry: the number of sequences
+HEAD = 8  # words before the first entry: the number of sequences, their pieces of work
+PIECES_OF_ALL = 1
 KERNEL, FIRST, WORK, UNITS, SLOTS = range(5)  # words of an entry; its slots are the rest
 
 _UNITS = """
-llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64, %workspace: !llvm.ptr) {{
+llvm.func internal @tw_segments_{number}(%record: !llvm.ptr, %from: i64, %to: i64, %workspace: !llvm.ptr) {{
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64
   %words = llvm.mlir.constant({words} : i64) : i64
+  %params = llvm.mlir.constant({params} : i64) : i64
+  %own = llvm.alloca %params x i64 : (i64) -> !llvm.ptr
+  %table = llvm.load %record : !llvm.ptr -> !llvm.ptr
   %count = llvm.load %table : !llvm.ptr -> i64
   %head = llvm.getelementptr %table[{head}] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.br ^halve(%zero, %count : i64, i64)
@@ -73,9 +79,28 @@ llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64
   %any = llvm.icmp "slt" %begin, %end : i64
   llvm.cond_br %any, ^share, ^on
 ^share:
-  %kernel = llvm.load %entry : !llvm.ptr -> !llvm.ptr
+  %chosen = llvm.load %entry : !llvm.ptr -> i64
+  %pair = llvm.shl %chosen, %one : i64
+  %code_at = llvm.getelementptr %record[%pair] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %kernel_at = llvm.getelementptr %code_at[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %common_at = llvm.getelementptr %code_at[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %kernel = llvm.load %kernel_at : !llvm.ptr -> !llvm.ptr
+  %common = llvm.load %common_at : !llvm.ptr -> !llvm.ptr
   %slots = llvm.getelementptr %entry[{slots}] : (!llvm.ptr) -> !llvm.ptr, i64
-  llvm.call @tw_share(%kernel, %slots, %units, %work, %begin, %end, %workspace)
+  llvm.br ^slot(%zero : i64)
+^slot(%i: i64):
+  %from_call_at = llvm.getelementptr %common[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %from_entry_at = llvm.getelementptr %slots[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %to_at = llvm.getelementptr %own[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %from_call = llvm.load %from_call_at : !llvm.ptr -> i64
+  %from_entry = llvm.load %from_entry_at : !llvm.ptr -> i64
+  %word = llvm.add %from_call, %from_entry : i64
+  llvm.store %word, %to_at : i64, !llvm.ptr
+  %following = llvm.add %i, %one : i64
+  %rest = llvm.icmp "slt" %following, %params : i64
+  llvm.cond_br %rest, ^slot(%following : i64), ^filled
+^filled:
+  llvm.call @tw_share(%kernel, %own, %units, %work, %begin, %end, %workspace)
       : (!llvm.ptr, !llvm.ptr, i64, i64, i64, i64, !llvm.ptr) -> ()
   llvm.br ^on
 ^on:
@@ -87,24 +112,21 @@ llvm.func internal @tw_segments_{number}(%table: !llvm.ptr, %from: i64, %to: i64
 """
 
 
+def slot_count(table: DispatchTable) -> int:
+    """Slots of any kernel of the table; 1 at least."""
+    return max(1, *(len(k.params) for k in table.kernels))
+
+
 def entry_words(table: DispatchTable) -> int:
     """Words of one sequence's entry, of any kernel of the table."""
-    return SLOTS + max(len(k.params) for k in table.kernels)
+    return SLOTS + slot_count(table)
 
 
 def segments_ir(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> str:
     """The functions that are launched, one for each table with such a call: how long a unit takes is learnt by function."""
     numbers = sorted({t for t, call in zip(table_of, plan.calls, strict=True) if call.segments is not None})
-    return "".join(_UNITS.format(number=n, words=entry_words(tables[n]), head=HEAD, first=FIRST, work=WORK, units=UNITS,
-                                 slots=SLOTS) for n in numbers)
-
-
-def table_bytes(plan: HostPlan, tables: Sequence[DispatchTable], table_of: Sequence[int]) -> Expr:
-    """Room for the table of any one launch, over the model dims; a multiple of 64."""
-    words = [entry_words(tables[t]) for t, call in zip(table_of, plan.calls, strict=True) if call.segments is not None]
-    if not words:
-        return Expr.of(0)
-    return Expr.dim(plan.ragged[0].dim.over) * (-(-max(words) // 8) * 64) + HEAD * 8
+    return "".join(_UNITS.format(number=n, words=entry_words(tables[n]), params=slot_count(tables[n]), head=HEAD, first=FIRST,
+                                 work=WORK, units=UNITS, slots=SLOTS) for n in numbers)
 
 
 @dataclass(frozen=True)
@@ -194,9 +216,8 @@ class SequenceLoop:
         """What one sequence adds to a sum."""
         return reduce(mul, (self._names[n].dim.stored_length for n in factors_of(name)), Expr.of(1))
 
-    def launch(self, call: PlannedCall, room: ir.Value, words: int,
-               fill: Callable[[OneSequence, ir.Value], None]) -> Index:
-        """Fill the table of a launch; all pieces of work.
+    def fill(self, call: PlannedCall, room: ir.Value, words: int, fill: Callable[[OneSequence, ir.Value], None]) -> None:
+        """Fill the table of a call.
 
         Args:
             room: address of the table. fill: writes one sequence's entry, all words but its first piece.
@@ -211,7 +232,7 @@ class SequenceLoop:
             own = Index(llvm.LoadOp(self.i64, gep(entry, self._number(WORK), self.i64)).result)
             return (Index(pieces) + own).value(self.i64)
 
-        return Index(self._over(call, body))
+        llvm.StoreOp(self._over(call, body), gep(room, self._number(PIECES_OF_ALL), self.i64))
 
     def _over(self, call: PlannedCall, body: Callable[[OneSequence, ir.Value], ir.Value]) -> ir.Value:
         """Loop over the sequences with a value that begins at 0. call: whose operands say which sums of products are needed."""
@@ -242,10 +263,11 @@ class SequenceLoop:
         return Index(value).value(self.i64)
 
 
-def store_entry(entry: ir.Value, kernel: ir.Value, units: Index, work: ir.Value) -> None:
-    """What a sequence launches. work: its pieces, 1 at least; a sequence without units has none."""
+def store_entry(entry: ir.Value, kernel: int, units: Index, work: ir.Value) -> None:
+    """What a sequence launches. kernel: its number in the table of its dispatch. work: its pieces, 1 at least; a sequence without
+    units has none."""
     i64 = integer_type(64)
-    llvm.StoreOp(kernel, entry)
+    llvm.StoreOp(Index(kernel).value(i64), entry)
     number = units.value(i64)
     llvm.StoreOp(number, gep(entry, Index(UNITS).value(i64), i64))
     none = Index(0).value(i64)

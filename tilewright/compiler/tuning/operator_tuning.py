@@ -14,14 +14,11 @@ from tilewright.compiler.compilation.options import CompileOptions, Deterministi
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.compiler.tuning.dispatch_tables import Tables, tuned_table
 from tilewright.compiler.tuning.ragged_demand import (
-    HELD,
-    TAKEN,
-    batches_of,
     declares_batches,
+    demand_of,
     is_held_to_batches,
     seconds_to_search,
-    shapes_of,
-    told_apart,
+    weight_of_batches,
 )
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.workload import Workload
@@ -170,9 +167,8 @@ def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Lim
     traffic = [(dict(dims), weight) for dims, weight in options.traffic]
     demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
     if not traffic and declares_batches(model):
-        taken, held = (list(batches_of(model, n, 2 * options.seed + k)) for k, n in enumerate((TAKEN, HELD)))
-        demand = replace(demand, local=told_apart(shapes_of(workload, model, taken)),
-                         held=[shape for shape, _ in told_apart(shapes_of(workload, model, held))])
+        local, held = demand_of(workload, model, 2 * options.seed)
+        demand = replace(demand, local=local, held=held)
     task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
     incumbent = _incumbent(table) if tables.incumbent else None
     return replace(task, ordered=options.deterministic is Deterministic.BATCH, incumbent=incumbent)
@@ -200,7 +196,9 @@ def tune_options(options: CompileOptions, target: Target) -> TuneOptions:
 
 
 def weight_of(workload: Workload, model: OutlinedModel) -> float:
-    """Root of the arithmetic and bytes of all calls at a middling shape."""
+    """Root of the arithmetic and bytes of all calls at a middling shape, or for the declared batches."""
+    if declares_batches(model):
+        return weight_of_batches(workload, model)
     middle = {name: dim.values(3)[len(dim.values(3)) // 2] for name, dim in model.ranges.dims}
     total = 0.0
     for use in model.uses[workload.key]:

@@ -9,7 +9,7 @@ again in turns with what runs untuned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import log2, prod
+from math import log2, prod, sqrt
 
 import numpy as np
 
@@ -22,6 +22,7 @@ TAKEN, HELD = 48, 8  # batches that are tuned for, and that the certificate is a
 _HELD_SHARE = 0.15  # of the seconds of a search, for the comparison of its result with the untuned model
 CERTIFIED_SHARE = 0.4  # of what is left: products of all rows of a batch take tens of milliseconds, each several times
 _STEPS = 8  # shapes an octave of each dim that are told apart
+_APART = 4  # one of so many shapes of an operator at most is taken out of what is tuned for, where certificates have none else
 _SIZES = 4  # numbers of sequences that batches have, where there are no samples of these
 Lengths = Mapping[str, Sequence[int]]
 Local = list[tuple[Mapping[str, int], float]]
@@ -77,6 +78,47 @@ def told_apart(shapes: Local) -> Local:
         most = max(own.values())
         found.append((dict(next(shape for shape, weight in own.items() if weight == most)), sum(own.values())))
     return found
+
+
+def demand_of(workload: Workload, model: OutlinedModel, seed: int) -> tuple[Local, list[Mapping[str, int]]]:
+    """The shapes that an operator is tuned for, with their weights, and those that its certificate is about."""
+    taken, held = (shapes_of(workload, model, list(batches_of(model, n, seed + k))) for k, n in enumerate((TAKEN, HELD)))
+    return held_apart(told_apart(taken), held)
+
+
+def held_apart(tuned: Local, held: Local) -> tuple[Local, list[Mapping[str, int]]]:
+    """What is tuned for without what is held out, and that.
+
+    A sequence of a batch that is held out has mostly a length that others have too. Of those lengths the search sees the ones
+    that stand for several, so the rest of them is held out. Where that gives too few, as for lengths so short that each
+    stands for itself, some of those in between are taken out of what is tuned for, their weight goes to the nearest one.
+    """
+    seen = [shape for shape, _ in tuned]
+    unseen = [shape for shape, _ in told_apart([(shape, weight) for shape, weight in held if shape not in seen])]
+    wanted = min(HELD, len(tuned) // _APART)
+    if len(unseen) >= wanted:
+        return tuned, unseen
+    ordered = sorted(tuned, key=lambda pair: prod(pair[0].values()))
+    places = np.linspace(0, len(ordered) - 1, wanted - len(unseen) + 2).round().astype(int)[1:-1]
+    out = [ordered[i][0] for i in places]
+    kept = [pair for pair in tuned if pair[0] not in out]
+    weights = {i: weight for i, (_, weight) in enumerate(kept)}
+    for i in places:
+        shape, weight = ordered[i]
+        weights[min(weights, key=lambda k: _apart(kept[k][0], shape))] += weight
+    return [(shape, weights[i]) for i, (shape, _) in enumerate(kept)], [*unseen, *out]
+
+
+def _apart(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+    """In octaves."""
+    return sum(abs(log2(n / b[name])) for name, n in a.items())
+
+
+def weight_of_batches(workload: Workload, model: OutlinedModel) -> float:
+    """Root of the arithmetic and bytes of all calls of an operator for a batch: those made for each sequence count as often."""
+    shapes = shapes_of(workload, model, list(batches_of(model, HELD, 0)))
+    total = sum(weight * (workload.flops.evaluate(shape) + 8 * workload.bytes.evaluate(shape)) for shape, weight in shapes)
+    return sqrt(max(total / HELD, 1.0))
 
 
 def shapes_of(workload: Workload, model: OutlinedModel, batches: Sequence[Lengths]) -> Local:

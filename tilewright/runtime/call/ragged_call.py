@@ -226,9 +226,14 @@ class RaggedCall:
         raise ShapeError(f"dim {dim.name}: no argument says how many sequences there are; pass {offsets_name(dim.name)}=")
 
     def _same_count(self, known: Mapping[str, Offsets], sources: Mapping[str, str]) -> None:
-        """One number of sequences for all ragged dims."""
+        """One number of sequences for all ragged dims, and that of the model where it has constants for each."""
         first, *others = self.program.ragged
         count = len(known[first.name])
+        outer = next(d for d in self.program.dims if d.name == first.over)
+        if outer.lo == outer.hi != count - 1:
+            source = sources.get(first.name, "the call")
+            raise ShapeError(f"dim {first.name} has {count - 1} lengths in {source}, so {outer.name} = {count - 1}; wanted "
+                             f"{outer.lo}, one for each {outer.name} of the model; one without rows has length 0")
         for dim in others:
             if len(known[dim.name]) != count:
                 raise ShapeError(f"dim {dim.name} has {len(known[dim.name]) - 1} lengths in {sources.get(dim.name, 'the call')}, "

@@ -52,29 +52,46 @@ class Entry:
         return _LUCK[min(len(self.seconds), len(_LUCK)) - 1]
 
 
+class Rounds:
+    """The dispatched leaf at a held-out shape, what runs untuned and its rivals, timed in turns, so that drift of the machine
+    hits all alike. What counts of a rival is the median of its ratios to the dispatched one of the same round."""
+
+    def __init__(self, shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], usual: Leaf | None = None) -> None:
+        self.shape, self.usual = shape, usual
+        self.timed = list(dict.fromkeys([dispatched, *([] if usual is None else [usual]), *rivals]))
+        self._rows: list[list[float]] = []
+
+    def take(self, measure: Callable[[Leaf, Dims], float], turns: int, going: Callable[[], bool] = lambda: True) -> None:
+        """So many more rounds, or while `going`; at least one where there is none yet."""
+        for _ in range(turns):
+            if self._rows and not going():
+                return
+            taken = [measure(leaf, self.shape) for leaf in self.timed]
+            if self._rows and np.isfinite(taken).sum() < np.isfinite(self._rows[0]).sum():
+                return  # cut short
+            self._rows.append(taken)
+
+    @property
+    def entry(self) -> Entry | None:
+        """None where the dispatched kernel does not run, or none of its rivals."""
+        rounds, turns = np.array(self._rows), len(self._rows)
+        if not turns or not np.all(np.isfinite(rounds[:, 0])) or (len(self.timed) > 1 and np.isfinite(rounds[0]).sum() < 2):
+            return None
+        ratios = rounds / rounds[:, :1]
+        seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
+        logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
+        deviation = float(np.sqrt(logs.var(axis=0, ddof=1).mean())) if logs.size and turns > 1 else 0.0
+        place = None if self.usual is None else self.timed.index(self.usual)  # no further than the second
+        known = None if place is None or not np.isfinite(seconds[place]) else place
+        return Entry(self.shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns, known)
+
+
 def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure: Callable[[Leaf, Dims], float],
                   turns: int = 3, usual: Leaf | None = None, going: Callable[[], bool] = lambda: True) -> Entry | None:
-    """Time the dispatched leaf, what runs untuned and its rivals in `turns` rounds, or while `going`, but once, so that drift of
-    the machine hits all alike. What counts of a rival is the median of its ratios to the dispatched one of the same round. None
-    where the dispatched kernel does not run, or none of its rivals.
-    """
-    timed = list(dict.fromkeys([dispatched, *([] if usual is None else [usual]), *rivals]))
-    rows: list[list[float]] = []
-    while len(rows) < turns and (not rows or going()):
-        taken = [measure(leaf, shape) for leaf in timed]
-        if rows and not np.isfinite(taken).all():
-            break  # cut short
-        rows.append(taken)
-    rounds, turns = np.array(rows), len(rows)
-    if not np.all(np.isfinite(rounds[:, 0])) or (len(timed) > 1 and np.isfinite(rounds[0]).sum() < 2):
-        return None
-    ratios = rounds / rounds[:, :1]
-    seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
-    logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
-    deviation = float(np.sqrt(logs.var(axis=0, ddof=1).mean())) if logs.size and turns > 1 else 0.0
-    place = None if usual is None else timed.index(usual)  # no further than the second
-    known = None if place is None or not np.isfinite(seconds[place]) else place
-    return Entry(shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns, known)
+    """`Rounds` of one shape, `turns` of them, or while `going`, but once."""
+    rounds = Rounds(shape, dispatched, rivals, usual)
+    rounds.take(measure, turns, going)
+    return rounds.entry
 
 
 def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: int) -> Certificate:

@@ -13,7 +13,7 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.search.database.records import cells
-from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
+from tilewright.search.search_strategy.certify import Entry, Rounds, certify, intervals, measure_entry
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.selection import Selection, verified
@@ -21,6 +21,8 @@ from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Untuned
 
 TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
+_MOST_TURNS = 15  # at a held-out shape, while there is time
+_SETTLED = 0.05  # what may be open of the worst regret, above which there are more rounds
 
 
 def best_known(ledger: SearchLedger) -> Tuned:
@@ -120,15 +122,32 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
     if ledger.takes_groups:
         return _rounds_at_once(ledger, compared, going)
-    found = []
-    for shape, dispatched, plain, rivals in compared:
+    taken = [Rounds(shape, dispatched, rivals, plain) for shape, dispatched, plain, rivals in compared]
+    begin = ledger.clock()
+    for rounds in taken:
         if not going():
             break
-        entry = measure_entry(shape, dispatched, rivals, seconds, usual=plain, going=going)
-        if entry is not None:
-            found.append(entry)
+        rounds.take(seconds, TURNS, going)
         ledger.report("certifying")
-    return found
+    end = 2 * ledger.clock() - begin  # what is left then goes to other operators
+    while ledger.budget.seconds is not None and ledger.clock() < end and going():
+        least = _least_known(taken)
+        if least is None:
+            break
+        least.take(seconds, 1, going)
+    return [e for rounds in taken if (e := rounds.entry) is not None]
+
+
+def _least_known(taken: Sequence[Rounds]) -> Rounds | None:
+    """The shape that may have the worst regret, which is measured again as long as much is open; None where that is settled."""
+    known = {r.shape: r for r in taken if (e := r.entry) is not None and len(e.seconds) > 1}
+    entries = [e for r in known.values() if (e := r.entry) is not None]
+    low, high = intervals(entries)[1]
+    open_ = [e for e in entries if e.turns < _MOST_TURNS]
+    if high - low <= _SETTLED or not open_:
+        return None
+    noise = float(np.sqrt(np.mean([e.deviation**2 for e in entries])))
+    return known[max(open_, key=lambda e: e.regret + 2 * noise / np.sqrt(e.turns)).shape]
 
 
 def _rounds_at_once(ledger: SearchLedger, compared: Sequence[tuple[Dims, Leaf, Leaf | None, Sequence[Leaf]]],

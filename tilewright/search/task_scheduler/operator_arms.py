@@ -23,6 +23,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _IDLE = 2  # steps without a gain after which a bucket rests
 _NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
 _UNKNOWN = 100.0  # times the ideal, before anything ran
+_MEASURED, _CALLS = 0.02, 8  # seconds of a measurement besides its calls, and how many calls a long one is
 _CUT = 2.0  # times its length, after which a slot is cut short within a step
 
 
@@ -221,19 +222,29 @@ def best_of(uses: Sequence[OperatorUse]) -> dict[str, Tuned]:
     return {u.tuner.ledger.task.workload.key: u.tuner.best() for u in uses}
 
 
+def _end_seconds(use: OperatorUse) -> float:
+    """About what it takes to verify and to certify an operator, up to a factor that all have in common."""
+    ledger = use.tuner.ledger
+    times = [r.time for r in ledger.records if r.seconds]
+    each = _MEASURED + _CALLS * sum(times) / max(1, len(times))
+    return (1 + len(ledger.task.held_out)) * each
+
+
 def finish(uses: Sequence[OperatorUse], seconds: float | None, trials: int | None = None) -> dict[str, Tuned]:
     """Verify and certify each operator, in `seconds` for all together, or, None, by so many trials, certificates apart, or,
     None too, by as many as its own allow.
 
-    What one leaves goes to those after it.
+    Each has its part of the time by what its measurements take. What one leaves goes to those after it.
     """
     found: dict[str, Tuned] = {}
     begin = uses[0].tuner.ledger.clock() if uses else 0.0
+    costs = [_end_seconds(use) for use in uses]
     for number, use in enumerate(uses):
         ledger = use.tuner.ledger
         left = None if seconds is None else max(0.0, begin + seconds - ledger.clock())
+        left = None if left is None else left * costs[number] / sum(costs[number:])
         count, before = len(uses) - number, ledger.verified
         part = None if trials is None else max(0, round(trials / count))
-        found[ledger.task.workload.key] = use.tuner.finish(None if left is None else left / count, part)
+        found[ledger.task.workload.key] = use.tuner.finish(left, part)
         trials = None if trials is None else trials - (ledger.verified - before)
     return found

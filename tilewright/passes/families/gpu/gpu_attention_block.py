@@ -21,6 +21,7 @@ from tilewright.passes.families.gpu.gpu_attention_parts import Parts
 from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
 from tilewright.passes.families.gpu.gpu_attention_softmax import FragmentSoftmax, Row, joined
 from tilewright.passes.families.gpu.simt_store import Result
+from tilewright.passes.families.gpu.whole_tiles import by_wholeness
 from tilewright.passes.mlir import arith, ir, nvvm, vector
 from tilewright.passes.spaces.gpu.gpu_attention import PAD
 from tilewright.runtime.limits import WARP
@@ -136,10 +137,20 @@ class AttentionBlock:
 
     def store(self, room: GpuMemory, queries: Queries, y: Index, values: Sequence[ir.Value], vec: int) -> None:
         """16 rows of a warp after the other go through shared memory of the warp's own, a slab of columns at a time."""
-        kernel, view = self.kernel, self.plan.view
+        kernel = self.kernel
         mixed = self.mixed_point(self.batch.point(queries.number))
         result = Result(kernel, self.plan.mixing, mixed, self.mixed_rows, self.columns)
-        width, slab = result.width(vec), (room.sizes[2].const or 0) - PAD
+        width = result.width(vec)
+
+        def slabs(whole: bool) -> None:
+            result.whole = whole
+            self._store_slabs(result, room, queries.row + y, values, width)
+
+        by_wholeness(kernel, [(self.mixed_rows, queries.row, self.bm)], slabs)
+
+    def _store_slabs(self, result: Result, room: GpuMemory, row: Index, values: Sequence[ir.Value], width: int) -> None:
+        """row: the first of the warp."""
+        kernel, view, slab = self.kernel, self.plan.view, (room.sizes[2].const or 0) - PAD
         pair, per_row, warp = vector_type(self.f32, 2), slab // width, kernel.thread() // WARP
         for i in range(len(values) // (4 * self.wide)):
             for first in range(0, self.wide * COLUMNS, slab):
@@ -156,7 +167,7 @@ class AttentionBlock:
                 def chunk(number: Index, i: int = i, first: int = first) -> None:
                     down, x = number // per_row, number % per_row * width
                     inside = (x + first).lt(view.columns)
-                    place = queries.row + y + (down + i * ROWS)
+                    place = row + (down + i * ROWS)
 
                     def out() -> None:
                         result.store(place, x + first, room.load([warp, down, Index.ramp(x, width)]))

@@ -48,8 +48,11 @@ class TileLoader(OperandReader):
 
     # -- copies
 
-    def begin(self, stage: Index, outer: Index, k: Index, end: Index, thread: Index) -> list[Store]:
-        """Starts the copy of the tile at (outer, k); positions of k from `end` on are zero. Returns what is left to store."""
+    def begin(self, stage: Index, outer: Index, k: Index, end: Index | None, thread: Index, whole: bool = False) -> list[Store]:
+        """Starts the copy of the tile at (outer, k); positions of k from `end` on are zero. Returns what is left to store.
+
+        end: None where none of k is outside. whole: none of the outer positions is.
+        """
         pending = []
         per_row = self.columns // self.vec
         total = self.rows * per_row
@@ -57,7 +60,7 @@ class TileLoader(OperandReader):
             has = True if (i + 1) * self.kernel.threads <= total else (thread + i * self.kernel.threads).lt(total)
             row, column = self._chunk(thread, i, per_row)
             o, c = (outer + row, k + column) if self.along_k else (outer + column, k + row)
-            inside = all_of([o.lt(self.outer.extent), c.lt(end)])
+            inside = all_of([whole or o.lt(self.outer.extent), end is None or c.lt(end)])
             at = (stage, column, row) if self.along_k and not self.deep else (stage, row, Index.ramp(column, self.vec))
             if self.is_async:
                 when(has, lambda o=o, c=c, at=at, inside=inside: self._copy(o, c, at, inside))  # type: ignore[misc]

@@ -28,6 +28,7 @@ from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
+from tilewright.passes.families.gpu.whole_tiles import by_wholeness
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.gpu.mma import STAGED_PAD, MmaConfig
 from tilewright.runtime.limits import WARP
@@ -88,27 +89,35 @@ class _MmaBlock:
         thread = kernel.thread()
         warp, lane = thread // WARP, thread % WARP
         y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
-        sums = self._steps(_WarpTile(left, tile.row, y), _WarpTile(right, tile.column, x), lane, thread)
-        places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
-                      self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
-        if self.split is not None:
-            for row, column, value in places:
-                self.split.keep(tile.batch, tile.row + row, tile.column + column, value)
-        else:
-            result = Result(kernel, plan, batch, self.rows, self.columns)
-            store = self._staged if c.staged else self._direct
-            store(result, tile.row, tile.column, places)
+        sides = _WarpTile(left, tile.row, y), _WarpTile(right, tile.column, x)
+
+        def compute(whole: bool) -> None:
+            sums = self._steps(*sides, lane, thread, whole)
+            places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
+                          self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+            if self.split is not None:
+                for row, column, value in places:
+                    self.split.keep(tile.batch, tile.row + row, tile.column + column, value)
+            else:
+                result = Result(kernel, plan, batch, self.rows, self.columns)
+                result.whole = whole
+                store = self._staged if c.staged else self._direct
+                store(result, tile.row, tile.column, places)
+
+        by_wholeness(kernel, [(self.rows, tile.row, c.bm), (self.columns, tile.column, c.bn)], compute)
         return self.cluster.grid(grid.blocks(c.split_k))
 
-    def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index) -> list[ir.Value]:
-        """The sums of a warp, four for each of its instructions."""
+    def _steps(self, left: _WarpTile, right: _WarpTile, lane: Index, thread: Index, whole: bool) -> list[ir.Value]:
+        """The sums of a warp, four for each of its instructions. whole: no row or column lies outside."""
         c, kernel = self.config, self.kernel
         steps, end = part_of(kernel, self.depth, c.bk, c.split_k * c.cluster_k, self.cluster.rank)
+        exact = whole and self.depth.size.divisible_by(c.bk) and left.loader.is_async and right.loader.is_async
+        until = None if exact else end
 
         def copy(stage: Index, k: Index) -> list[Store]:
-            return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, end, thread)]
+            return [x for side in (left, right) for x in side.loader.begin(stage, side.start, k, until, thread, whole)]
 
-        ring = StageRing(kernel, c.stages, steps, copy)
+        ring = StageRing(kernel, c.stages, steps, copy, bounded=exact)
 
         def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
             return ring.step(step, lambda stage: self._multiply(left, right, stage, lane, sums))

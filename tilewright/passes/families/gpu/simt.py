@@ -26,6 +26,7 @@ from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
 from tilewright.passes.families.gpu.stage_ring import StageRing, Store
 from tilewright.passes.families.gpu.tile_grid import TileGrid, part_of, tile_contraction
+from tilewright.passes.families.gpu.whole_tiles import by_wholeness
 from tilewright.passes.mlir import ir, vector
 from tilewright.passes.spaces.gpu.simt import SimtConfig
 from tilewright.runtime.limits import WARP
@@ -103,21 +104,40 @@ class _SimtBlock:
         y, x = self._thread_place(thread)
         down = _ThreadTile.of(row_tile, c.tm, c.bm // c.tm, y)
         across = _ThreadTile.of(column_tile, c.tn, c.bn // c.tn, x)
+
+        def compute(whole: bool) -> None:
+            sums = self._steps((down, row), (across, column), thread, whole)
+            if self.split is None:
+                result = Result(kernel, plan, batch, self.rows, self.columns)
+                result.whole = whole
+                self._store(result, row, column, down, across, sums)
+            else:
+                self._keep(batch_number, row, column, down, across, sums)
+
+        by_wholeness(kernel, [(self.rows, row, c.bm), (self.columns, column, c.bn)], compute)
+
+    def _steps(self, rows: tuple[_ThreadTile, Index], columns: tuple[_ThreadTile, Index], thread: Index,
+               whole: bool) -> list[ir.Value]:
+        """The sums of a thread. rows, columns: its own, and the first of the block. whole: none of the block's lies outside."""
+        c, kernel, (down, row), (across, column) = self.config, self.kernel, rows, columns
         steps, end = part_of(kernel, self.depth, c.bk, c.split_k)
+        exact = whole and self.depth.size.divisible_by(c.bk) and down.loader.is_async and across.loader.is_async
+        until = None if exact else end
 
         def copy(stage: Index, k: Index) -> list[Store]:
-            return [*row_tile.begin(stage, row, k, end, thread), *column_tile.begin(stage, column, k, end, thread)]
+            return [*down.loader.begin(stage, row, k, until, thread, whole),
+                    *across.loader.begin(stage, column, k, until, thread, whole)]
 
-        ring = StageRing(kernel, c.stages, steps, copy)
+        ring = StageRing(kernel, c.stages, steps, copy, bounded=exact)
 
         def body(step: Index, *sums: ir.Value) -> list[ir.Value]:
             return ring.step(step, lambda stage: self._multiply(down, across, stage, sums))
 
         ring.fill()
         zeros = [self.product.zero(across.run)] * (c.tm * across.count)
-        sums = loop(0, steps.end, 1, body, zeros, kernel.index)
+        found = loop(0, steps.end, 1, body, zeros, kernel.index)
         ring.drain()
-        self._store(batch, batch_number, row, column, down, across, sums)
+        return found
 
     def _thread_place(self, thread: Index) -> tuple[Index, Index]:
         """Row and column of the thread among the block's threads."""
@@ -159,16 +179,21 @@ class _SimtBlock:
 
     # -- results
 
-    def _store(self, batch: Point, batch_number: Index, row: Index, column: Index, down: _ThreadTile, across: _ThreadTile,
+    def _keep(self, batch: Index, row: Index, column: Index, down: _ThreadTile, across: _ThreadTile,
+              sums: list[ir.Value]) -> None:
+        """The sums as a part of k."""
+        assert self.split is not None
+        for i, at in enumerate(self._own_rows(row, down)):
+            for j in range(across.count):
+                self.split.keep(batch, at, column + across.position(j), sums[i * across.count + j])
+
+    @staticmethod
+    def _own_rows(row: Index, down: _ThreadTile) -> list[Index]:
+        return [row + down.position(g) + i for g in range(down.count) for i in range(down.run)]
+
+    def _store(self, result: Result, row: Index, column: Index, down: _ThreadTile, across: _ThreadTile,
                sums: list[ir.Value]) -> None:
-        c = self.config
-        rows = [row + down.position(g) + i for g in range(down.count) for i in range(down.run)]
-        if self.split is not None:
-            for i, at in enumerate(rows):
-                for j in range(across.count):
-                    self.split.keep(batch_number, at, column + across.position(j), sums[i * across.count + j])
-            return
-        result = Result(self.kernel, self.plan, batch, self.rows, self.columns)
+        c, rows = self.config, self._own_rows(row, down)
         scattered = across.run == 1 and c.tn > 1
         if c.tm * across.count <= _FRAGMENT or not (self.plan.heavy or scattered):
             width = result.width(min(c.vec, across.run))

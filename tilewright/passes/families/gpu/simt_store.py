@@ -26,6 +26,7 @@ class Result:
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, batch: Point, rows: CollapsedLoops, columns: CollapsedLoops) -> None:
         self.kernel, self.plan, self.batch, self.rows, self.columns = kernel, plan, batch, rows, columns
+        self.whole = False  # are all points inside?
 
     def width(self, most: int) -> int:
         """Columns of one store: whole runs of the innermost column loop, as many as are a multiple for certain or by guard."""
@@ -37,7 +38,7 @@ class Result:
 
     def store(self, row: Index, column: Index, value: ir.Value) -> None:
         """`value`: sums of one row and neighbouring columns, of which `width` are a multiple."""
-        inside = all_of([row.lt(self.rows.extent), column.lt(self.columns.extent)])
+        inside = self.whole or all_of([row.lt(self.rows.extent), column.lt(self.columns.extent)])
         when(inside, lambda: self._store(row, column.known_multiple(lanes_of(value)), value))
 
     def value(self, row: Index, column: Index, value: ir.Value) -> ir.Value:

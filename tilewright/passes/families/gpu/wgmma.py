@@ -31,6 +31,7 @@ from tilewright.passes.families.gpu.wgmma_code import unknown
 from tilewright.passes.families.gpu.wgmma_operand import Common, TmaOperand
 from tilewright.passes.families.gpu.wgmma_parts import SharedParts
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
+from tilewright.passes.families.gpu.whole_tiles import by_wholeness
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, scf, vector
 from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROWS, STEP, WgmmaConfig
 from tilewright.runtime.limits import WARP
@@ -314,9 +315,14 @@ class _WgmmaBlock:
         result = self._result(tile)
         if self.copied is None:
             width = 1 if self.split is not None else result.width(c.vec)
-            for q, sums in enumerate(found):
-                for first in range(0, c.bn, c.slab):
-                    self._store_slab(result, replace(tile, row=tile.row + q * ROWS), (group, member), (sums, first), width)
+
+            def slabs_of(whole: bool) -> None:
+                result.whole = whole
+                for q, sums in enumerate(found):
+                    for first in range(0, c.bn, c.slab):
+                        self._store_slab(result, replace(tile, row=tile.row + q * ROWS), (group, member), (sums, first), width)
+
+            by_wholeness(self.kernel, [(self.rows, tile.row, c.rows), (self.columns, tile.column, c.bn)], slabs_of)
             return
         result.width(2)
         slabs = c.bn // self.copied.columns

@@ -28,7 +28,7 @@ from tilewright.passes.families.host.host_matmul_dot import Dot
 from tilewright.passes.families.host.host_matmul_panel import PanelCopy
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
-from tilewright.passes.families.host.host_matmul_rows import opaque, row_blocks
+from tilewright.passes.families.host.host_matmul_rows import forget_constants, opaque, row_blocks
 from tilewright.passes.families.host.host_matmul_spans import Spans
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
@@ -446,11 +446,13 @@ class MatmulEmitter:
                 for point, vectors in zip(points, sums, strict=True):
                     for j, value in enumerate(vectors):
                         self._store_of(columns, point, j, value)
+            forget_constants()
             return
         scratch = self._memory("block", self.config.columns)
         for i, vectors in enumerate(sums):
             for j, value in enumerate(vectors):
                 scratch.store(value, [Index(i), Index.ramp(j * self.config.lanes, self.config.lanes)])
+        forget_constants()
 
         def each(i: Index) -> None:
             point = self._points(unit.loops, row + i, 1)[0]

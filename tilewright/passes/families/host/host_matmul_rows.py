@@ -75,6 +75,13 @@ def opaque(row: Index, index: ir.Type) -> Index:
     return Index(kept).known_multiple(row.multiple)
 
 
+def forget_constants() -> None:
+    """Empty assembly that changes all vector registers of x86: no constant of what follows stays in one while the sums before it
+    need them all. LLVM moves constants out of every loop, and one that is left in a register puts a sum into memory."""
+    changed = ",".join(f"~{{xmm{i}}}" for i in range(32))
+    llvm.InlineAsmOp(None, [], "", changed, has_side_effects=True)
+
+
 def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:
     return lambda: run(row, height)
 

@@ -1,14 +1,17 @@
 // RUN: tilewright opt %s --pass 'tile{config="generic{lanes=8 chunk=256}"},emit-micro-kernel{symbol=scan}' | filecheck %s
 
-// A selective scan: rates are put into the workspace as r = a log2(e) / 2 once, before the steps; each step computes 2^(2 d r), and
-// products and sums of the states may be one operation. No step asks whether it is the first one.
+// A selective scan: rates are put into the workspace as r = a log2(e) / 2 once, before the steps; each step computes 2^(2 d r), by
+// which the state is multiplied where the rest is added. No step asks whether it is the first one. 
 // CHECK: llvm.func internal @scan_body(
 // CHECK: math.fma
 // CHECK: llvm.store
 // CHECK: llvm.intr.prefetch
 // CHECK-NOT: arith.cmpi eq
 // CHECK: %[[PRODUCT:.*]] = arith.mulf %{{.*}} fastmath<contract> : vector<8xf32>
-// CHECK: math.exp2 %[[PRODUCT]] {tw.half_product} : vector<8xf32>
+// CHECK: %[[DECAY:.*]] = math.exp2 %[[PRODUCT]] {tw.half_product} : vector<8xf32>
+// CHECK: arith.mulf %{{.*}} fastmath<contract> : vector<8xf32>
+// CHECK: %[[NEW:.*]] = arith.mulf %{{.*}} fastmath<contract> : vector<8xf32>
+// CHECK: math.fma %[[DECAY]], %{{.*}}, %[[NEW]] : vector<8xf32>
 // CHECK: arith.addf %{{.*}} fastmath<contract> : vector<8xf32>
 #map = affine_map<(d0, d1, d2, d3) -> (d3, d1)>
 #map1 = affine_map<(d0, d1, d2, d3) -> (d1, d2)>

@@ -48,8 +48,10 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, n
     """The kernel pipeline of a target, into the LLVM dialect. narrow: are there floats of less than 32 bits? rounded: are all
     results such floats? What is divided on the way to them on a GPU may then be 2 ulp of f32 from the exact quotient."""
     gpu = target.kind is not TargetKind.HOST
-    masks = gpu or {"avx512f", "avx512vl"} <= host_target(target).required()
-    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, ptx=gpu, divide=gpu and rounded)
+    features = frozenset() if gpu else host_target(target).required()
+    masks = gpu or {"avx512f", "avx512vl"} <= features
+    expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, lookup="avx2" in features, ptx=gpu,
+                        divide=gpu and rounded)
     own = [expand, *([PromoteBf16(keep_conversion=gpu)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
     early = gpu and GpuLimits.of(target.arch).version >= _EARLY
     return [Tile(config), EmitMicroKernel(symbol, workload_key, early), *own, *lowering_passes(gpu)]

@@ -12,19 +12,16 @@ from typing import Protocol
 from tilewright.passes.analysis.gates import FirstStep, first_step
 from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
 from tilewright.passes.analysis.state_walk import StateWalk
-from tilewright.passes.codegen.emit import constant, integer_type, loop
+from tilewright.passes.codegen.emit import Memory, constant, integer_type, loop, when
 from tilewright.passes.codegen.evaluator import evaluate, invert
 from tilewright.passes.codegen.index import Index, delinearize, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.linalg.collapse import e_uses
-from tilewright.passes.linalg.structured import inits, inputs
+from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds
 from tilewright.passes.lowering.expansions import half_log2
 from tilewright.passes.mlir import ir, maps_of, math, operations, owner
 
 Body = Callable[..., Sequence[ir.Value] | None]  # column, what is carried from column to column -> that for the next one
-
-
-_CONTRACTED = ("arith.mulf", "arith.addf", "arith.subf")
 
 
 class Room(Protocol):
@@ -46,12 +43,44 @@ class Room(Protocol):
         """The states are these from here on."""
 
 
+_CONTRACTED = ("arith.mulf", "arith.addf", "arith.subf")
+
+
 def contract(w: StateWalk) -> None:
-    """Lets a product and a sum in the bodies of a walk be one operation, which is rounded once."""
+    """Lets a product and a sum in the bodies of a walk be one operation, which is rounded once. Where the states go on by the sum
+    of two products, that is the one of a state, for which the other need not wait."""
     for op in {owner(v) for v in w.places}:
         for inner in operations(op.regions[0].blocks[0]) if op is not None and op.name == "linalg.generic" else ():
             if inner.name in _CONTRACTED:
                 inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<contract>")
+    block = w.running.op.regions[0].blocks[0]
+    late = _following(block, list(block.arguments)[len(inputs(w.running.op)):])
+    for inner in operations(block):
+        if inner.name == "arith.addf" and inner.results[0] in late:
+            _contract(inner, late)
+
+
+def _contract(sum_: ir.Operation, late: set[ir.Value]) -> None:
+    """A sum and a product of what is in `late`, which nothing else reads, in one operation."""
+    for value, other in (tuple(sum_.operands), tuple(sum_.operands)[::-1]):
+        product = owner(value)
+        if value in late and product is not None and product.name == "arith.mulf" and len(list(value.uses)) == 1:
+            with ir.InsertionPoint(sum_), sum_.location:
+                made = math.fma(*product.operands, other)
+            late.add(made)
+            sum_.results[0].replace_all_uses_with(made)
+            sum_.erase()
+            product.erase()
+            return
+
+
+def _following(block: ir.Block, values: Sequence[ir.Value]) -> set[ir.Value]:
+    """The values of a block that are computed from some of it."""
+    found = set(values)
+    for op in operations(block):
+        if not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return found
 
 
 def halve_rates(w: StateWalk) -> frozenset[int]:
@@ -155,9 +184,23 @@ class StateWalker:
         return {n: self._operand(n, where, mask) for n in _read(w)
                 if n not in self._kept and not _moves(w.running.op, n, [w.running.over])}
 
-    def step(self, i: Index, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
-        """The i-th step."""
-        self._step(self.at_step(i, where), once, mask)
+    def moving(self) -> list[int]:
+        """The operands that are another one at each step and the same at all columns, by number."""
+        w, columns = self.walk, _column_loops(self.walk)
+        return [n for n in _read(w) if _moves(w.running.op, n, [w.running.over]) and not _moves(w.running.op, n, columns)]
+
+    def computed(self) -> list[int]:
+        """Those of them that lie in no memory."""
+        return [n for n in self.moving() if self.walk.running.op.operands[n] not in self.kernel.evaluator.memories]
+
+    def read(self, i: Index, where: Sequence[Index], numbers: Sequence[int], mask: ir.Value | None) -> dict[int, ir.Value]:
+        """These operands at the i-th step, by number."""
+        at = self.at_step(i, where)
+        return {n: self._operand(n, at, mask) for n in numbers}
+
+    def step(self, i: Index, where: Sequence[Index], given: dict[int, ir.Value], mask: ir.Value | None) -> None:
+        """The i-th step. given: the operands that are the same at all columns."""
+        self._step(self.at_step(i, where), given, mask)
 
     @cached_property
     def _first(self) -> FirstStep | None:
@@ -190,13 +233,20 @@ class StateWalker:
         """How many steps there are."""
         return self.kernel.evaluator.extent(self.walk.running.op.results[0], self.walk.axis)
 
-    def read_ahead(self, i: Index, where: Sequence[Index]) -> list[tuple[ir.Value, list[Index]]]:
+    def read_ahead(self, i: Index, where: Sequence[Index]) -> list[tuple[Memory, list[Index]]]:
         """What the i-th step reads alike for all columns, and where."""
-        w = self.walk
         at = self.at_step(i, where)
-        columns = _column_loops(w)
-        return [(w.running.op.operands[n], [evaluate(e, self._loops(at)) for e in maps_of(w.running.op)[n].results])
-                for n in _read(w) if _moves(w.running.op, n, [w.running.over]) and not _moves(w.running.op, n, columns)]
+        return [found for n in self.moving() for found in self._memories(self.walk.running.op.operands[n], self._coords(n, at))]
+
+    def _memories(self, value: ir.Value, coords: Sequence[Index]) -> Iterator[tuple[Memory, list[Index]]]:
+        """The memory that an element is computed from, and where."""
+        memory, op = self.kernel.evaluator.memories.get(value), owner(value)
+        if memory is not None:
+            yield memory, list(coords)
+        elif op is not None and op.name == "linalg.generic" and "reduction" not in iterator_kinds(op):
+            loops = invert(maps_of(op)[len(inputs(op)) + list(op.results).index(value)], coords)
+            for operand, m in zip(inputs(op), maps_of(op), strict=False):
+                yield from self._memories(operand, [evaluate(e, loops) for e in m.results])
 
     def at_step(self, i: Index, where: Sequence[Index]) -> list[Index]:
         """A place at the i-th step."""
@@ -219,17 +269,15 @@ class StateWalker:
         return [x or Index(0) for x in loops]
 
     def _operand(self, number: int, at: Sequence[Index], mask: ir.Value | None) -> ir.Value:
-        op = self.walk.running.op
-        coords = [evaluate(e, self._loops(at)) for e in maps_of(op)[number].results]
-        return self.kernel.evaluator.element(op.operands[number], coords, mask)
+        return self.kernel.evaluator.element(self.walk.running.op.operands[number], self._coords(number, at), mask)
 
-    def _step(self, where: Sequence[Index], once: dict[int, ir.Value], mask: ir.Value | None) -> None:
+    def _coords(self, number: int, at: Sequence[Index]) -> list[Index]:
+        """Where an operand of the running reduction is read at a place."""
+        return [evaluate(e, self._loops(at)) for e in maps_of(self.walk.running.op)[number].results]
+
+    def _step(self, where: Sequence[Index], given: dict[int, ir.Value], mask: ir.Value | None) -> None:
         w, ev, op, room = self.walk, self.kernel.evaluator, self.walk.running.op, self.room
-        columns = _column_loops(w)
         with ev.kept():
-            given = {**once, **{n: self._operand(n, where, mask) for n in _read(w)
-                                if n not in once and n not in self._kept and not _moves(op, n, columns)}}
-
             def advance(column: Index, at: Sequence[Index]) -> None:
                 known = {**given, **{n: room.get(row, column) for row, n in enumerate(self._kept, len(op.results))},
                          **{len(inputs(op)) + n: room.get(n, column) for n in range(len(op.results))}}
@@ -304,22 +352,36 @@ class StateWalker:
 def walk_abreast(walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]], mask: ir.Value | None = None,
                  ahead: Callable[[Index], None] = lambda _: None) -> None:
     """Walkers of one walk, each with a room and a place of its own, take each step one after the other. ahead: is called with
-    each step first."""
-    kernel, rooms = walkers[0].kernel, [w.room for w in walkers]
-    with kernel.evaluator.kept():
-        once = [w.once(at, mask) for w, at in zip(walkers, places, strict=True)]
-        for walker, at in zip(walkers, places, strict=True):
-            walker.begin(at, mask)
-        counts = [len(room.carried()) for room in rooms]
+    each step first. What a step has to compute of what it reads is computed at the step before, so that no state waits for it."""
+    kernel, rooms, extent = walkers[0].kernel, [w.room for w in walkers], walkers[0].extent
+    each = list(zip(walkers, places, strict=True))
 
-        def step(i: Index, *states: ir.Value) -> list[ir.Value]:
-            left = list(states)
-            ahead(i)
-            for room, count in zip(rooms, counts, strict=True):
-                room.take(left[:count])
-                del left[:count]
-            for walker, at, known in zip(walkers, places, once, strict=True):
-                walker.step(i, at, known, mask)
-            return [value for room in rooms for value in room.carried()]
+    def walk() -> None:
+        with kernel.evaluator.kept():
+            once = [w.once(at, mask) for w, at in each]
+            for walker, at in each:
+                walker.begin(at, mask)
+            counts = [len(room.carried()) for room in rooms]
+            early = walkers[0].computed()
 
-        loop(0, walkers[0].extent, 1, step, [value for room in rooms for value in room.carried()], kernel.index)
+            def computed(i: Index) -> list[ir.Value]:
+                return [splat_to(v, w.lanes) for w, at in each for v in w.read(i, at, early, mask).values()]
+
+            def step(i: Index, *carried: ir.Value) -> list[ir.Value]:
+                left = list(carried)
+                ahead(i)
+                for room, count in zip(rooms, counts, strict=True):
+                    room.take(left[:count])
+                    del left[:count]
+                with kernel.evaluator.kept():
+                    following = computed((i + 1).min(extent - 1))
+                    given = [{**known, **w.read(i, at, [m for m in w.moving() if m not in early], mask),
+                              **dict(zip(early, left[n * len(early):], strict=False))}
+                             for n, ((w, at), known) in enumerate(zip(each, once, strict=True))]
+                    for (walker, at), values in zip(each, given, strict=True):
+                        walker.step(i, at, values, mask)
+                return [*(value for room in rooms for value in room.carried()), *following]
+
+            loop(0, extent, 1, step, [*(value for room in rooms for value in room.carried()), *computed(Index(0))], kernel.index)
+
+    when(Index(0).lt(extent) if walkers[0].computed() else True, walk)

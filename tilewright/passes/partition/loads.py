@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tilewright.passes.analysis.contraction import Groups
+from tilewright.passes.analysis.gates import Running, gated
 from tilewright.passes.analysis.op_kinds import OpKind, arithmetic, expensive
 from tilewright.passes.analysis.window_reduction import rows_for_filters
 from tilewright.passes.analysis.windows import zeros_of
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.data_movement import constant_pad
-from tilewright.passes.mlir import ir, owner
+from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
 from tilewright.passes.transforms.find_codes import CODES
@@ -28,7 +29,7 @@ class Loads:
         producer = owner(operand)
         if producer is None or self.partition.region_of.get(producer) in (None, region):
             return None
-        chain = self.chain(producer)
+        chain = self.chain(producer) or self._once_a_step(op, operand, region)
         return None if chain is None or self._padded_factor(region, op, chain) else chain
 
     def chain(self, op: ir.Operation) -> list[ir.Operation] | None:
@@ -64,6 +65,33 @@ class Loads:
         count = sum(arithmetic(o) for o in chain)
         if count > LOAD_ARITHMETIC or (count and len(graph.users(op.results[0])) > 1):
             return None
+        return chain
+
+    def _once_a_step(self, op: ir.Operation, operand: ir.Value, region: Region) -> list[ir.Operation] | None:
+        """The chain up to an operand of a walk whose states are summed at each step, of which each element is read at one step of
+        one place, for all the states there: dear operations are computed there as often as by themselves."""
+        producer, gate = owner(operand), gated(op)
+        if producer is None or not isinstance(gate, Running) or not region.columns or op != region.root:
+            return None
+        graph, maps = self.partition.graph, maps_of(op)
+        axes = [position(e) for e in maps[-1].results]
+        places = {gate.over, *(d for a, d in enumerate(axes) if a not in region.columns and d != gate.along)}
+        reads = [m for v, m in zip(op.operands, maps, strict=True) if v == operand]
+        if len(reads) != 1 or len(reads[0].results) != len(places) or {position(e) for e in reads[0].results} != places:
+            return None
+        own = self.partition.region_of.get(producer)
+        if own is None or len(own.ops) != 1 or graph.kinds[producer] is not OpKind.ELEMENTWISE or not expensive(producer):
+            return None
+        if COPY in producer.attributes or graph.constant(producer) or producer.name != "linalg.generic":
+            return None
+        if len(producer.results) != 1 or len(graph.users(operand)) != 1:
+            return None
+        chain = [producer]
+        for value in producer.operands:
+            made = owner(value)
+            inner = self.chain(made) if made is not None else None
+            if inner is not None:
+                chain = [o for o in inner if o not in chain] + chain
         return chain
 
     def _padded_factor(self, region: Region, op: ir.Operation, chain: list[ir.Operation]) -> bool:

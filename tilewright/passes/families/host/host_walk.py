@@ -109,16 +109,16 @@ class SummedEmitter:
 
     def _abreast(self, walkers: Sequence[StateWalker], places: Sequence[Sequence[Index]]) -> None:
         """All vectors of a unit; the lines that a later step reads and writes are asked for."""
-        ev, walk, kernel = self.kernel.evaluator, self.walk.walk, self.kernel
+        walk, kernel = self.walk.walk, self.kernel
         rows = [n for n in self.walk.members if not set(walk.places[kernel.results[n]]) & set(walk.columns)]
 
         def ahead(i: Index) -> None:
             for number, (walker, place) in enumerate(zip(walkers, places, strict=True)):
-                found = [(ev.memories.get(value), at, 0) for value, at in walker.read_ahead(i + _AHEAD, place)]
+                found = [(memory, at, 0) for memory, at in walker.read_ahead(i + _AHEAD, place)]
                 later = walker.at_step(i + _AHEAD, place)
                 found += [(kernel.outputs[n], [later[a] for a in walk.places[kernel.results[n]]], 1) for n in rows]
                 for memory, at, writes in found:
-                    if memory is not None and number * self.lanes * byte_width(memory.stored) % LINE == 0:
+                    if number * self.lanes * byte_width(memory.stored) % LINE == 0:
                         llvm.intr_prefetch(memory.address([x.base for x in at]), writes, 3, 1)
 
         walk_abreast(walkers, places, ahead=ahead)

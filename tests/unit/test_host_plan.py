@@ -55,3 +55,34 @@ def test_results_of_one_call_that_take_buffers_which_it_reads_are_copied_each() 
     copies = [step for step in plan.steps if isinstance(step, Copy)]
     assert [c.target for c in copies] == [CallerMemory(2), CallerMemory(3)]
     assert [c.source for c in copies] == [o.place for o in plan.calls[0].operands[2:]]
+
+
+Y = '%y: tensor<?x8xf32> {tw.dims = ["B", 8]}'
+BOTH = (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id")
+        + generic("b", "%a, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"))
+
+
+def planned_together(arguments: list[str], body: str, results: str, donated: list[tuple[int, int]]) -> HostPlan:
+    """As a host has it, whose independent calls share a launch."""
+    text = run(model(arguments, body, results, ", ".join([T] * results.count("%"))), graph_passes())
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        return plan_of(module, workloads_of(module), donated, together=True)
+
+
+def test_elements_are_written_over_what_their_own_call_reads() -> None:
+    """As in a step of an optimizer on a host: nothing is copied, and the kernel knows that its operands share memory."""
+    plan = planned_together([X, Y], BOTH, "%a, %b", [(0, 0), (1, 1)])
+    assert plan.steps == [Launch((0,))] and plan.in_place == {plan.calls[0].workload.key}
+    assert [o.place for o in plan.calls[0].operands] == [CallerMemory(n) for n in range(4)]
+
+
+@pytest.mark.parametrize(("body", "result"), [
+    (generic("a", "%x, %x", f"{T}, {T}", "%e", T, ADD, "#id, affine_map<(d0, d1) -> (d0, 7 - d1)>, #id"), "%a"),  # other places
+    (generic("s", "%x", T, "%f1", "tensor<?xf32>", ADD.replace("%a0, %a1", "%a0, %o"), "#id, #row", "pr")
+     + generic("a", "%x, %s", f"{T}, tensor<?xf32>", "%e", T, ADD, "#id, #row, #id"), "%a"),  # a row is read twice
+    (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id") + matmul("m", "%x") + matmul("n", "%m"), "%a, %n"),
+], ids=["reversed", "rows", "read again"])
+def test_what_is_read_elsewhere_or_later_is_not_written_over(body: str, result: str) -> None:
+    plan = planned_together([X, Y, W], body, result, [(0, 0)])
+    assert not plan.in_place and (any(isinstance(s, Copy) for s in plan.steps) or len(plan.calls) > 1)

@@ -24,6 +24,7 @@ from tilewright.passes.partition.rules import Rule, register, rules_named, unreg
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pass_registry import passes_from_text
 from tilewright.passes.spaces.host.generic import GenericConfig
+from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.target import Target
 
@@ -58,6 +59,12 @@ def context() -> Iterator[None]:
     KEPT.clear()
 
 
+C = "tensor<8xf32>"
+DOWN = f"""  %e2 = tensor.empty() : {C}
+  %f2 = linalg.fill ins(%zero : f32) outs(%e2 : {C}) -> {C}
+"""
+
+
 def parsed(text: str) -> ir.Operation:
     """The function of a module that lives as long as the test."""
     KEPT.append(ir.Module.parse(text))
@@ -72,12 +79,14 @@ def sizes(plan: Plan) -> list[int]:
     return sorted(len(r.ops) for r in plan.partition.regions())
 
 
-def random_model(seed: int) -> str:
-    """A graph of elementwise operations, sums along rows and products over earlier values, some of them results."""
+def random_model(seed: int, columns: bool = False) -> str:
+    """A graph of elementwise operations, sums along rows and products over earlier values, some of them results. columns: and of
+    sums down the rows."""
     chance = random.Random(seed)
     values, rows, lines = ["%x"], [], []
+    down = ["%f2"]
     for n in range(chance.randint(4, 14)):
-        kind, a, b = chance.choice("eeaassbm"), chance.choice(values), chance.choice(values)
+        kind, a, b = chance.choice("eeaassbm" + "ccd" * columns), chance.choice(values), chance.choice(values)
         if kind == "e":
             lines.append(generic(f"v{n}", a, T, "%e", T, SQUARE, "#id, #id"))
         elif kind == "a":
@@ -88,13 +97,18 @@ def random_model(seed: int) -> str:
             r = chance.choice(rows) if rows else None
             lines.append(generic(f"v{n}", f"{a}, {r}" if r else f"{a}, {a}", f"{T}, {R}" if r else f"{T}, {T}", "%e", T, ADD,
                                  "#id, #row, #id" if r else "#id, #id, #id"))
+        elif kind == "c":
+            lines.append(generic(f"q{n}", a, T, "%f2", C, SUM, "#id, #col", "rp"))
+        elif kind == "d":
+            lines.append(generic(f"v{n}", f"{a}, {chance.choice(down)}", f"{T}, {C}", "%e", T, ADD, "#id, #col, #id"))
         else:
             lines.append(matmul(f"v{n}", a))
-        (rows if kind == "s" else values).append(f"%s{n}" if kind == "s" else f"%v{n}")
+        into, name = {"s": (rows, "s"), "c": (down, "q")}.get(kind, (values, "v"))
+        into.append(f"%{name}{n}")
     more = chance.sample(values[1:-1], min(2, len(values) - 2)) if len(values) > 2 else []
-    results = [(values[-1], T), *((r, R) for r in rows[-1:]), *((v, T) for v in more)]
+    results = [(values[-1], T), *((r, R) for r in rows[-1:]), *((v, T) for v in more), *((c, C) for c in down[1:][-2:])]
     named = ", ".join(v for v, _ in results)
-    return model([X, W], "".join(lines), named, ", ".join(t for _, t in results))
+    return model([X, W], "".join(lines), named, ", ".join(t for _, t in results), START + (DOWN if columns else ""))
 
 
 def assert_partition(plan: Plan) -> None:
@@ -124,15 +138,22 @@ def test_however_a_graph_is_cut_its_results_are_the_same(seed: int) -> None:
     assert_right(seed, {"B": 3})
 
 
-def assert_right(seed: int, *shapes: dict[str, int]) -> None:
-    """A random graph gives what it gives before fusion, as it is taken, by gain, and by gain with random cuts. A sweep of many:
-    `python -m tools.bench cuts --random 500`."""
-    passes, chance = graph_passes(), random.Random(seed)
+@pytest.mark.parametrize("seed", range(4))
+def test_however_sums_down_the_rows_are_cut_their_results_are_the_same(seed: int) -> None:
+    assert_right(seed, {"B": 5}, columns=True)
+
+
+def assert_right(seed: int, *shapes: dict[str, int], columns: bool = False) -> None:
+    """A random graph gives what it gives before fusion, as it is taken, by gain, and by gain with random cuts; with sums down the
+    rows, done in parts of two, also where each call is a launch. A sweep of many: `python -m tools.bench cuts --random 500`."""
+    parts = SplitReductions(elements=16, rows=2, parts=1 << 20, columns=8) if columns else None
+    passes, chance = graph_passes(parts=parts), random.Random(seed)
     at = next(n for n, p in enumerate(passes) if p.name == "fuse")
-    text = run(random_model(seed), passes[:at])
+    text = run(random_model(seed, columns), passes[:at])
     count = len(planned(text, epilogues=False).partition.graph.order)
     cuts = tuple(chance.randrange(count) for _ in range(2 * chance.randint(1, 6)))
-    for fuse in (Fuse(), Fuse(partition="gain"), Fuse(partition="gain", apart=cuts)):
+    apart = Fuse(together=False, partition=chance.choice(("cost", "gain")))
+    for fuse in (Fuse(), Fuse(partition="gain"), Fuse(partition="gain", apart=cuts), *([apart] if columns else [])):
         assert_partition(fuse.plan(parsed(text)))
         assert_same(text, run(text, [fuse, *passes[at + 1 :]]), *shapes)
 

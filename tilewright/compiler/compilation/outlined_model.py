@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import Compilation
-from tilewright.compiler.compilation.options import Activations, CompileOptions, Graphs, OutOfRange, Precision
+from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, Graphs, OutOfRange, Precision
 from tilewright.compiler.compilation.ragged_model import check_independent, for_one_sequence, packed, refuse_ragged_options
 from tilewright.compiler.constants.bind_constants import bind_constants, by_sequence
 from tilewright.compiler.constants.check_indices import check_indices
@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.block_tables import with_block_tables
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
+from tilewright.compiler.host.in_place import with_in_place
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.analysis.canonical_spec import KEY
@@ -132,7 +133,10 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         ingested = packed(whole, bound)
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
-        PassPipeline(with_cut(passes_of(options, limits), cut, options.searches or options.log is not None), callback).run(module)
+        passes = with_cut(passes_of(options, limits), cut, options.searches or options.log is not None)
+        if isinstance(limits, HostLimits) and not ragged and options.deterministic is not Deterministic.BATCH:
+            passes = [replace(p, by_shape=True) if isinstance(p, Fuse) else p for p in passes]
+        PassPipeline(passes, callback).run(module)
         fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products)
@@ -146,8 +150,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
             if isinstance(limits, GpuLimits):
                 plan = with_block_tables(plan)
                 workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
-        if isinstance(limits, GpuLimits):
-            workloads = dict(with_predicates(workloads, plan))
+        on_gpu = isinstance(limits, GpuLimits)
+        workloads = dict(with_predicates(workloads, plan) if on_gpu else with_in_place(workloads, plan.in_place))
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan, numbers, cut, graph)
 
 
@@ -191,7 +195,8 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
                          _weights(options, limits), _activations(options), _in_place(limits))
-    graph = [replace(p, speeds=speeds_of(limits)) if isinstance(p, Fuse) else p for p in graph]
+    together = isinstance(limits, HostLimits)
+    graph = [replace(p, speeds=speeds_of(limits), together=together) if isinstance(p, Fuse) else p for p in graph]
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, passes_of, with_cut
@@ -21,7 +21,7 @@ def partitions_of(source: str, limits: Limits) -> list[PartitionSummary]:
     at = next(n for n, p in enumerate(passes) if isinstance(p, Fuse))
     usual = passes[at]
     assert isinstance(usual, Fuse)
-    ways = [Fuse(epilogues=False, loads=usual.loads), *(Fuse(loads=usual.loads, partition=w) for w in ("greedy", "gain")), usual]
+    ways = [replace(usual, epilogues=False), *(replace(usual, partition=w) for w in ("greedy", "gain")), usual]
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(source)
         PassPipeline(passes[:at]).run(module)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from tilewright.compiler.constants.stored_constants import BoundConstant
+from tilewright.compiler.host.in_place import may_write_over
 from tilewright.compiler.host.launch_groups import launches_of, phase_numbers
+from tilewright.compiler.host.moments import Moment, callee_of, runs_inside, tested_by
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Carried,
@@ -66,7 +68,7 @@ class Offsets:
 class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
     whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
-    that depends on the sequence -> bytes of one of them."""
+    that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -77,6 +79,7 @@ class HostPlan:
     ragged: tuple[Offsets, ...] = ()
     sums: tuple[str, ...] = ()
     parts: Mapping[str, Expr] = field(default_factory=dict)
+    in_place: set[str] = field(default_factory=set)
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""
@@ -98,25 +101,16 @@ def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Seque
         donated: (input, output) numbers that share memory.
         together: are independent calls launched together?
     """
-    main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == MAIN)
-    return _Planner(main, workloads, donated, together).run()
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """When an operation is run: its number, the number of the last operation inside it, and the loops around it, as moments."""
-
-    first: int
-    last: int
-    loops: tuple[_Moment, ...]
+    named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
+    return _Planner(named, workloads, donated, together).run()
 
 
 class _Planner:
     """Reads the outlined @main, with its branches and loops."""
 
-    def __init__(self, main: ir.Operation, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
+    def __init__(self, named: Mapping[str, ir.Operation], workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
                  together: bool) -> None:
-        self.main = main
+        self.functions, self.main = named, (main := named[MAIN])
         self.workloads = workloads
         self.donated = donated
         self.block = main.regions[0].blocks[0]
@@ -126,7 +120,7 @@ class _Planner:
         self.copies: list[Copy] = []  # of donated buffers that the call that makes their new value still reads
         self.places: dict[ir.Value, Place] = {}
         self.scalar_at: dict[ir.Value, int] = {}
-        self.moments: dict[ir.Operation, _Moment] = {}  # of calls, branches and loops
+        self.moments: dict[ir.Operation, Moment] = {}  # of calls, branches and loops
         self.clock = 0
         self.wanted: dict[ir.Value, Place] = {}  # where a terminator wants the result of an operation
         self.names: dict[ir.Operation, str] = {}
@@ -146,7 +140,7 @@ class _Planner:
         self.plan.steps += [*self._steps(self.block), *self.copies]
         return self.plan
 
-    def _time(self, block: ir.Block, loops: tuple[_Moment, ...]) -> None:
+    def _time(self, block: ir.Block, loops: tuple[Moment, ...]) -> None:
         """Number what is run, and say where the results of bodies are wanted. Calls of one phase have one moment."""
         calls: list[ir.Operation] = []
         for op in operations(block):
@@ -156,7 +150,7 @@ class _Planner:
                 self._time_calls(calls, loops)
                 calls = []
                 self.names[op] = f"update{len(self.names)}"
-                self.moments[op] = _Moment(self.clock, self.clock, loops)
+                self.moments[op] = Moment(self.clock, self.clock, loops)
                 self.clock += 1
             elif op.name in CONTROL:
                 self._time_calls(calls, loops)
@@ -164,7 +158,7 @@ class _Planner:
                 self.names[op] = f"{op.name.partition('.')[2]}{len(self.names)}"
                 first = self.clock
                 self.clock += 1
-                moment = _Moment(first, first + 1 + sum(map(_runs, op.regions)), loops)
+                moment = Moment(first, first + 1 + sum(map(runs_inside, op.regions)), loops)
                 self.moments[op] = moment
                 self.loops += [op] if op.name == "scf.while" else []
                 for region in op.regions:
@@ -173,12 +167,12 @@ class _Planner:
                 self.clock = moment.last + 1
         self._time_calls(calls, loops)
 
-    def _time_calls(self, calls: list[ir.Operation], loops: tuple[_Moment, ...]) -> None:
+    def _time_calls(self, calls: list[ir.Operation], loops: tuple[Moment, ...]) -> None:
         """Calls with no branch or loop between them."""
         phases = self._phases(calls) if self.together else [[call] for call in calls]
         for phase in phases:
             for call in phase:
-                self.moments[call] = _Moment(self.clock, self.clock, loops)
+                self.moments[call] = Moment(self.clock, self.clock, loops)
                 self.names[call] = f"call{len(self.names)}"
             self.clock += 1
         if calls:
@@ -188,7 +182,7 @@ class _Planner:
         """The calls of each phase, in an order that can be run."""
         made = {r: number for number, call in enumerate(calls) for r in call.results}
         reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in calls]
-        kinds = [self.workloads[_callee(call)].kind for call in calls]
+        kinds = [self.workloads[callee_of(call)].kind for call in calls]
         found = phase_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
         order = sorted(range(len(found)), key=found.__getitem__)
         return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
@@ -230,7 +224,7 @@ class _Planner:
             if made is None or made not in self.moments or buffer in self.places:
                 raise BuildError(f"result {number} of @main is not the result of one call; outline must copy it")
             given = reused.get(number)
-            if given is None or death.get(given, -1) < self.moments[made].first:
+            if given is None or death.get(given, -1) < self.moments[made].first or self._writes_over(buffer, given):
                 self.places[buffer] = target
             else:
                 death[buffer] = self.clock
@@ -253,11 +247,24 @@ class _Planner:
                     self._want(region.blocks[0], [self.places[r] for r in op.results])
         self.plan.arena = plan(temporaries, self.plan.bounds)
 
+    def _writes_over(self, result: ir.Value, given: ir.Value) -> bool:
+        """Does the last call that reads a donated buffer, and no other at that moment, write this result over it?"""
+        made = owner(result)
+        others = [op for op in self.readers[given] if op != made]
+        if made is None or made.name != "func.call" or not self.together or \
+                any(self.moments[op].last >= self.moments[made].first for op in others):
+            return False
+        workload = self.workloads[callee_of(made)]
+        if not may_write_over(made, self.functions[callee_of(made)], workload, result, given, self.views):
+            return False
+        self.plan.in_place.add(workload.key)
+        return True
+
     def _deaths(self) -> dict[ir.Value, int]:
         """When the last reader of each buffer is done. What is read in a loop that it was not made in lasts to the loop's end."""
         death: dict[ir.Value, int] = {}
         for op, moment in self.moments.items():
-            read = [*op.operands, *([_tested(op)] if op.name in CONTROL else [])]
+            read = [*op.operands, *([tested_by(op)] if op.name in CONTROL else [])]
             for value in read:
                 if value is None or not isinstance(value.type, ir.RankedTensorType):
                     continue
@@ -269,7 +276,7 @@ class _Planner:
                 death[buffer] = max(death.get(buffer, until), until)
         return death
 
-    def _loops_of(self, value: ir.Value) -> tuple[_Moment, ...]:
+    def _loops_of(self, value: ir.Value) -> tuple[Moment, ...]:
         """The loops around a block argument."""
         loop = value.owner.owner if isinstance(value.owner, ir.Block) else None
         found = self.moments.get(loop.operation) if loop is not None else None
@@ -334,7 +341,7 @@ class _Planner:
             value = self._buffer(made.operands[1])
         return True
 
-    def _carried(self, loop: ir.Operation, moment: _Moment) -> list[Temporary]:
+    def _carried(self, loop: ir.Operation, moment: Moment) -> list[Temporary]:
         """Places of what a loop carries; the second buffers of its tensors."""
         before, after = (region.blocks[0] for region in loop.regions)
         found: list[Temporary] = []
@@ -362,7 +369,7 @@ class _Planner:
                 phases = self.phases[op]
                 first = len(self.plan.calls)
                 self.plan.calls += [self._call(call) for phase in phases for call in phase]
-                kinds = [self.workloads[_callee(phase[0])].kind for phase in phases]
+                kinds = [self.workloads[callee_of(phase[0])].kind for phase in phases]
                 found += launches_of([len(phase) for phase in phases], kinds, first) if self.together else [
                     Launch((number,)) for number in range(first, len(self.plan.calls))]
             elif UPDATE in op.attributes:
@@ -420,7 +427,7 @@ class _Planner:
         return [Copy(source.place, target.place, self._bytes(op.results[0])), put]
 
     def _condition(self, op: ir.Operation) -> Condition:
-        tested = _tested(op)
+        tested = tested_by(op)
         if tested is not None:
             return Loaded(self._operand(tested))
         holds = positive_where(condition_of(op), self.shapes)
@@ -453,7 +460,7 @@ class _Planner:
         return PlacedOperand(self.places[view.buffer], element, view.offset, view.strides)
 
     def _call(self, call: ir.Operation) -> PlannedCall:
-        callee = _callee(call)
+        callee = callee_of(call)
         workload = self.workloads[callee]
         operands = [self._operand(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)]
         operands += [self._operand(r) for r in call.results]
@@ -471,23 +478,3 @@ class _Planner:
             else:
                 raise BuildError(f"{callee} takes a scalar that is no argument of @main")
         return PlannedCall(workload, tuple(operands), tuple(dims), tuple(scalars))
-
-
-def _callee(call: ir.Operation) -> str:
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
-
-
-def _runs(region: ir.Region) -> int:
-    """Moments inside a region, at most."""
-    total = 0
-    for block in region.blocks:
-        for op in operations(block):
-            total += 1 if op.name == "func.call" or UPDATE in op.attributes else 0
-            total += 2 + sum(map(_runs, op.regions)) if op.name in CONTROL else 0
-    return total
-
-
-def _tested(op: ir.Operation) -> ir.Value | None:
-    """The tensor of rank 0 that a branch or loop goes by; None where shapes decide."""
-    source = owner(condition_of(op))
-    return source.operands[0] if source is not None and source.name == "tensor.extract" else None

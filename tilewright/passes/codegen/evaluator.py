@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from tilewright.passes.codegen.emit import Memory, all_of, choose, constant, element_type, lanes_of, loop, resized, vector_type
+from tilewright.passes.codegen.emit import (
+    Memory,
+    all_of,
+    choose,
+    constant,
+    element_type,
+    integer_type,
+    lanes_of,
+    loop,
+    resized,
+    vector_type,
+)
 from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat_to
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
@@ -226,12 +237,31 @@ class Evaluator:
                 values[op.results[0]] = self._index_value(found)
             elif op.name == "tensor.dim":
                 values[op.results[0]] = self.scalar(op.results[0])
+            elif (lanes := self._named_lanes(op, known, get)) is not None:
+                values[op.results[0]] = lanes
             else:
                 if op.name == "arith.constant" and _is_wide(op):
                     known[op.results[0]] = Index(integer(op.attributes["value"]))
                 for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
         raise ValueError("a region without a yield")
+
+    def _named_lanes(self, op: ir.Operation, known: Mapping[ir.Value, Index],
+                     get: Callable[[ir.Value], ir.Value]) -> ir.Value | None:
+        """Which lanes of a run of places are, or are not, the place that a scalar names: a comparison of the numbers of lanes, in
+        32 bits, where one of places would be in 64. None of any other operation."""
+        wide, narrow, equal = integer_type(64), integer_type(32), (arith.CmpIPredicate.eq, arith.CmpIPredicate.ne)
+        if op.name != "arith.cmpi" or self.index_type != wide or integer(op.attributes["predicate"]) not in equal:
+            return None
+        runs = [known[v] for v in op.operands if v in known and known[v].step is not None]
+        scalars = [x for v in op.operands if (v not in known or known[v].step is None) and lanes_of(x := get(v)) == 1]
+        if len(runs) != 1 or len(scalars) != 1 or runs[0].step is None or runs[0].step.const != 1:
+            return None
+        lanes, named = runs[0].lanes, scalars[0]
+        named = arith.index_cast(wide, named) if isinstance(named.type, ir.IndexType) else named
+        place = arith.minui(arith.subi(named, runs[0].base.value(wide)), arith.constant(wide, lanes))  # no lane has this number
+        return arith.cmpi(arith.CmpIPredicate(integer(op.attributes["predicate"])), Index.ramp(0, lanes).value(narrow),
+                          splat_to(arith.trunci(narrow, place), lanes))
 
     def _index_value(self, at: Index) -> ir.Value:
         """A coordinate as the value of type index that a region computes with."""

@@ -1,7 +1,7 @@
 """HostKernel: the frame of a host kernel that a family fills: slots in, evaluator ready, metadata out.
 
 The entry `@<symbol>(slots, begin, end, workspace)` unpacks its slots and calls a private body whose pointers are noalias
-where no two operands may share memory, so that LLVM keeps loads across stores.
+where no two operands may share memory, as all but those of functions with `tw.in_place`, so that LLVM keeps loads across stores.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tilewright.passes.codegen.emit import Memory, gep, integer_type
 from tilewright.passes.codegen.host_memory import HostMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import UNIT, KernelFrame, TensorSlot
+from tilewright.passes.linalg.symbolic import IN_PLACE
 from tilewright.passes.mlir import ir, llvm, operations
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
@@ -53,10 +54,10 @@ class HostKernel(KernelFrame):
     def _create(self, words: list[ir.Type]) -> ir.Block:
         """Entry and body functions; returns the body's block, whose arguments are the words, begin, end and workspace."""
         inputs = sum(isinstance(v.type, ir.RankedTensorType) for v in self.block.arguments)
-        types, pointers = [], 0
+        types, pointers, apart = [], 0, IN_PLACE not in self.fn.attributes
         for t in words:
             attribute = ""
-            if isinstance(t, llvm.PointerType):
+            if isinstance(t, llvm.PointerType) and apart:
                 attribute = " {llvm.noalias, llvm.readonly}" if pointers < inputs else " {llvm.noalias}"
                 pointers += 1
             types.append((str(t), attribute))

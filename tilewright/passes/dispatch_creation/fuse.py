@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
+from tilewright.passes.dispatch_creation.split_by_shape import split_by_shape, where_plans_cross
 from tilewright.passes.linalg.clone import clone, erase_dead
 from tilewright.passes.linalg.structured import main_of
-from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import ir, operations, owner
+from tilewright.passes.linalg.symbolic import integer, read_ranges
+from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.partition.alternatives import alternatives
 from tilewright.passes.partition.cost import SPEEDS, Machine
 from tilewright.passes.partition.graph import Graph
@@ -32,6 +33,8 @@ class Fuse(Pass):
     predicted to be faster. rules: which join regions, by name; all where none is named. apart: numbers of operations, two and
     two, that do not get into one region. numbers: operations keep their number, `tw.operation`. digest: the function
     says what graph these are of, `tw.graph`. speeds: of the machine, as SPEEDS of passes/partition/cost.py names them.
+    together: are calls that do not need each other one launch anyway? Where they are not, reductions over equal rows join too.
+    by-shape: may small and large extents have partitions of their own? Only of "cost", and where nothing is to stay apart.
     """
 
     name: ClassVar[str] = "fuse"
@@ -43,6 +46,8 @@ class Fuse(Pass):
     numbers: bool = False
     digest: bool = False
     speeds: tuple[int, ...] = ()
+    together: bool = True
+    by_shape: bool = False
 
     def __post_init__(self) -> None:
         if self.partition not in WAYS:
@@ -56,8 +61,15 @@ class Fuse(Pass):
         rules_named(self.rules)
 
     def run(self, module: ir.Module) -> None:
-        for fn in main_of(module):
-            plan = self.plan(fn)
+        mains = main_of(module)
+        plans = [self.plan(fn) for fn in mains]
+        if self.by_shape and len(list(functions(module))) == 1:
+            bound = where_plans_cross(plans[0], read_ranges(mains[0]), self.loads)
+            if bound is not None:
+                split_by_shape(module, mains[0], bound)
+                mains = main_of(module)
+                plans = [self.plan(fn) for fn in mains]
+        for fn, plan in zip(mains, plans, strict=True):
             partition = plan.partition
             if self.digest:
                 fn.attributes[GRAPH] = ir.StringAttr.get(partition.graph.digest)
@@ -80,12 +92,12 @@ class Fuse(Pass):
                 raise OptionError(f"fuse: apart names operation {number}; the function has {len(graph.order)}, counted from 0")
         pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
         way = self.partition if self.epilogues else "alone"
-        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, Machine.of(self.speeds))
+        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, Machine.of(self.speeds, self.together))
 
     def alternatives(self, fn: ir.Operation, count: int) -> list[Plan]:
         """Other partitions of a function than the one that `plan` gives."""
         taken = self.plan(fn)
-        return alternatives(taken, rules_named(self.rules), self.loads, Machine.of(self.speeds), count)
+        return alternatives(taken, rules_named(self.rules), self.loads, Machine.of(self.speeds, self.together), count)
 
 
 def _copy_loads(loads: Loads, region: Region) -> None:

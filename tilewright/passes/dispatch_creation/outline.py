@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from tilewright.passes.linalg.strides import Views
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, integer, reassociation
 from tilewright.passes.mlir import functions, ir, operations, owner
+from tilewright.passes.partition.structure import Structure
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
@@ -87,13 +88,20 @@ def _outline(fn: ir.Operation, made: _Functions) -> None:
             regions.setdefault(integer(op.attributes[REGION]), []).append(op)
         elif op_kind(op, views) not in (OpKind.VIEW, OpKind.CHEAP, OpKind.SCALAR, OpKind.CALL):
             raise PassError(f"{op.name} at {op.location} has no region; run fuse before outline")
-    functions_of = [RegionFunction(ops, views, constants) for ops in regions.values()]
-    used = [(number, region) for number, region in zip(regions, functions_of, strict=True) if region.signature.outputs]
-    callees = [made.build(region) for _, region in used]
+    built: dict[Hashable, tuple[Structure, RegionFunction, str]] = {}
+    used: list[tuple[int, RegionFunction, str, dict[ir.Value, ir.Value]]] = []
+    for number, ops in regions.items():
+        structure = Structure(ops, views, constants, (REGION, OPERATION))
+        if structure.key not in built:
+            region = RegionFunction(ops, views, constants)
+            built[structure.key] = structure, region, made.build(region) if region.signature.outputs else ""
+        like, region, callee = built[structure.key]
+        if callee:
+            used.append((number, region, callee, like.image(structure)))
     replaced: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(operations(block)[-1]):
-        for (number, region), callee in zip(used, callees, strict=True):
-            replaced.update(_call(region, callee, numbers.get(number, ()), extents))
+        for number, region, callee, image in used:
+            replaced.update(_call(region, callee, image, numbers.get(number, ()), extents))
     for old, new in replaced.items():
         old.replace_all_uses_with(new)
     members = {op for ops in regions.values() for op in ops}
@@ -115,22 +123,25 @@ def _numbers(block: ir.Block) -> dict[int, list[int]]:
     return found
 
 
-def _call(region: RegionFunction, callee: str, numbers: Sequence[int], extents: ShapeValues) -> dict[ir.Value, ir.Value]:
-    """The call of a region at the current insertion point: old result -> new value of the same type."""
+def _call(region: RegionFunction, callee: str, image: Mapping[ir.Value, ir.Value], numbers: Sequence[int],
+          extents: ShapeValues) -> dict[ir.Value, ir.Value]:
+    """The call of a region like `region` at the current insertion point: old result -> new value of the same type.
+
+    image: of the values of `region`, those that stand in their places."""
     signature = region.signature
-    operands = [_collapsed(v, region.collapse.of(v), region.dims(v)) for v in signature.inputs]
+    operands = [_collapsed(image[v], region.collapse.of(v), region.dims(v)) for v in signature.inputs]
     operands += [extents.value(d) for d in signature.dims]
     types = [tensor_type(region.dims(v), v.type.element_type) for v in signature.outputs]
     call = ir.Operation.create(
         "func.call",
         results=types,
-        operands=[*operands, *signature.scalars],
+        operands=[*operands, *(image[v] for v in signature.scalars)],
         attributes={"callee": ir.FlatSymbolRefAttr.get(callee)},
     )
     if numbers:
         call.attributes[OPERATION] = ir.ArrayAttr.get([i64(n) for n in numbers])
     return {
-        old: _expanded(new, region.collapse.of(old), region.shapes.dims(old), extents, old.type)
+        image[old]: _expanded(new, region.collapse.of(old), region.shapes.dims(old), extents, old.type)
         for old, new in zip(signature.outputs, call.results, strict=True)
     }
 

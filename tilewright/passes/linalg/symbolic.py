@@ -15,6 +15,7 @@ DIMS, RANGES = "tw.dims", "tw.ranges"
 UNSIGNED = "tw.unsigned"  # unit attribute of an argument or result whose integers have no sign outside the function
 CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compile time
 PREDICATE = "tw.predicate"  # on functions whose kernels go by a byte
+IN_PLACE = "tw.in_place"  # on functions whose results may lie where tensors do that they read element by element
 SEGMENTS = "tw.segments"  # on functions whose kernels serve all sequences of a batch: what differs from one to the next
 COUNTERS = "tw.counters"  # of an scf.while: the dim that each carried value is inside the loop, "" where it is none
 MAY_BE_EMPTY = "tw.may_be_empty"  # of a tensor.extract: axes of its tensor that may have no element; it then gives zero

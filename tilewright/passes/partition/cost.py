@@ -20,7 +20,7 @@ from tilewright.passes.partition.region import Region
 from tilewright.runtime.shape import Expr
 
 Seconds = tuple[float, ...]  # at each of the shapes that are looked at
-_SHAPES = 3
+SHAPES = 3
 SPEEDS = ("launch", "l1", "l2", "l3", "memory", "operations", "products")  # picoseconds, then bytes or operations a second
 _UNKNOWN = 64  # what an extent counts as that no dim tells
 
@@ -32,6 +32,7 @@ class Machine:
     launch: seconds of a call of a kernel. caches: (bytes, bytes a second) of each level, one thread; memory: beyond them.
     operations: a second, one thread, of elementwise work; products: of contractions. slow: operations that a function of math,
     a division or a lookup counts as. threads: that a call is taken to have. piece: seconds of work that a thread is worth.
+    together: are calls that do not need each other one launch anyway? On a host they are.
     """
 
     launch: float = 1.5e-7
@@ -42,15 +43,16 @@ class Machine:
     slow: int = 12
     threads: int = 4
     piece: float = 5e-6
+    together: bool = True
 
     @staticmethod
-    def of(speeds: Sequence[int]) -> Machine:
+    def of(speeds: Sequence[int], together: bool = True) -> Machine:
         """With the figures that a machine was measured to have, as SPEEDS names them; the usual ones where there are none."""
         if not speeds:
-            return Machine()
+            return Machine(together=together)
         launch, *caches, memory, operations, products = speeds
         levels = tuple((size, float(speed)) for (size, _), speed in zip(Machine().caches, caches, strict=True))
-        return Machine(launch / 1e12, levels, float(memory), float(operations), float(products))
+        return Machine(launch / 1e12, levels, float(memory), float(operations), float(products), together=together)
 
     def seconds(self, moved: float, work: float, units: float) -> float:
         """Of a call that moves so many bytes, computes for `work` seconds on one thread, and has so many units of work."""
@@ -68,13 +70,13 @@ class Traffic:
 
 
 class CostModel:
-    """Costs of regions of one graph, at some shapes of its range."""
+    """Costs of regions of one graph, at so many shapes of its range."""
 
-    def __init__(self, graph: Graph, machine: Machine | None = None) -> None:
+    def __init__(self, graph: Graph, machine: Machine | None = None, shapes: int = SHAPES) -> None:
         self.graph, self.machine = graph, machine or Machine()
         dims = graph.shapes.ranges.dims
-        values = [(name, dim.values(_SHAPES)) for name, dim in dims]
-        self.shapes = [{name: found[min(n, len(found) - 1)] for name, found in values} for n in range(_SHAPES)]
+        values = [(name, dim.values(shapes)) for name, dim in dims]
+        self.shapes = [{name: found[min(n, len(found) - 1)] for name, found in values} for n in range(shapes)]
         if not dims:
             self.shapes = self.shapes[:1]
         self._extents: dict[Expr, tuple[int, ...]] = {}

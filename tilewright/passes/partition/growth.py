@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.linalg.structured import inputs
 from tilewright.passes.mlir import ir, owner
+from tilewright.passes.partition.alike import Twin
 from tilewright.passes.partition.cost import CostModel, total
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.partition import Partition
@@ -26,31 +27,44 @@ def alone(graph: Graph, rules: Sequence[Rule]) -> Partition:
     return made
 
 
-def in_order(graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = ()) -> Partition:
+def in_order(graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = (),
+             twins: Sequence[Twin] = ()) -> Partition:
     """Each operation joins what it reads, the latest first, in program order; then reductions in parts what they lie beside."""
-    made = Partition(graph, rules, apart)
+    made = Partition(graph, rules, apart, twins)
     for op in graph.order:
         made.place(op)
-        for source in made.sources(op) if op in made.region_of and made.reader(op) else ():
+        for source in made.sources(op) if op in made.region_of and op not in made.copied and made.reader(op) else ():
             if made.region_of[op] is not source:
                 made.join(op, source)
-    for region in made.regions():
-        if region.parts and made.region_of[region.ops[0]] is region:
-            _parts_beside(made, region)
+    _parts_beside(made)
+    made.follow()
     return _sorted(made)
 
 
-def by_gain(graph: Graph, rules: Sequence[Rule], model: CostModel, apart: Collection[tuple[int, int]] = ()) -> Partition:
+def by_gain(graph: Graph, rules: Sequence[Rule], model: CostModel, apart: Collection[tuple[int, int]] = (),
+            twins: Sequence[Twin] = ()) -> Partition:
     """Of all pairs that could join, the one that saves the largest share of time does, until none is left that saves any."""
-    made = Partition(graph, rules, apart)
+    made = Partition(graph, rules, apart, twins)
     for op in graph.order:
         made.place(op)
     _Growth(made, model).run()
-    for region in made.regions():
-        if region.parts and made.region_of[region.ops[0]] is region:
-            _parts_beside(made, region)
+    _parts_beside(made)
     _beside(made, model)
+    made.follow()
     return _sorted(made)
+
+
+def ready_together(partition: Partition) -> None:
+    """Reductions over equal rows and columns that wait for the same kernels become one kernel."""
+    found: dict[tuple[object, ...], Region] = {}
+    for region in partition.regions():
+        before = {s.root: None for op in region.ops for s in partition.sources(op) if s is not region}
+        if region.kind is OpKind.REDUCTION and before:
+            key = (tuple(before), tuple(region.frame), tuple(sorted(region.columns)))
+            first = found.setdefault(key, region)
+            if first is not region and not partition.join_ready(first, region):
+                found[key] = region
+    _sorted(partition)
 
 
 def _sorted(partition: Partition) -> Partition:
@@ -84,9 +98,10 @@ class _Growth:
     def __init__(self, partition: Partition, model: CostModel) -> None:
         self.partition, self.model = partition, model
         self.heap: list[tuple[float, int, int, int, int]] = []  # gain, reader, order of the source, producer, age
-        graph, of, order = partition.graph, partition.region_of, partition.graph.order
+        graph, order = partition.graph, partition.graph.order
+        of = {op: region for op, region in partition.region_of.items() if op not in partition.copied}
         self.ops = list(order)
-        self.roots = {region: order[region.root] for region in partition.regions()}
+        self.roots = {region: order[region.root] for region in of.values()}
         self.values: list[ir.Value] = []
         number: dict[ir.Value, int] = {}
         for op in of:
@@ -213,25 +228,33 @@ def _in_memory(value: ir.Value, partition: Partition) -> bool:
     return isinstance(value.type, ir.RankedTensorType) and (source is None or partition.graph.kinds[source] is not OpKind.CHEAP)
 
 
-def _parts_beside(partition: Partition, region: Region) -> None:
-    """Regions that read a tensor as `region` does join it, whose reductions in parts are one more thing to do on the way."""
+def _parts_beside(partition: Partition) -> None:
+    """Regions that read a tensor as one with reductions in parts does join it: its parts are one more thing to do on the way."""
     of = partition.region_of
-    shared = [v for op in region.ops for v in inputs(op) if of.get(owner(v)) is not of[op]]
-    for value in dict.fromkeys(shared):
-        for user in partition.graph.users(value) if isinstance(value.type, ir.RankedTensorType) else ():
-            mine, other = of[region.root], of.get(user)
-            if other is not None and other is not mine:
-                partition.join_beside(value, mine, other)
+    for region in [r for r in partition.regions() if r.parts and r.root not in partition.copied]:
+        if of[region.root] is not region:
+            continue
+        shared = [v for op in region.ops for v in inputs(op) if of.get(owner(v)) is not of[op] and _has_axes(v)]
+        for value in dict.fromkeys(shared):
+            for user in partition.graph.users(value):
+                mine, other = of[region.root], of.get(user)
+                if other is not None and other is not mine:
+                    partition.join_beside(value, mine, other)
+
+
+def _has_axes(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType) and ir.RankedTensorType(value.type).rank > 0
 
 
 def _beside(partition: Partition, model: CostModel) -> None:
     """Regions that read one tensor join, the largest tensors first."""
     graph, of = partition.graph, partition.region_of
-    values = dict.fromkeys(v for op in of if graph.kinds[op] in (OpKind.ELEMENTWISE, OpKind.REDUCTION) for v in inputs(op)
-                           if _in_memory(v, partition) and v not in graph.bound)
+    own = [op for op in of if op not in partition.copied and graph.kinds[op] in (OpKind.ELEMENTWISE, OpKind.REDUCTION)]
+    values = dict.fromkeys(v for op in own for v in inputs(op) if _in_memory(v, partition) and v not in graph.bound)
     for value in sorted(values, key=lambda v: -model.bytes(v)[-1]):
         rank = ir.RankedTensorType(value.type).rank
-        readers = [u for u in graph.users(value) if u in of and len(of[u].frame) == rank and partition.reader(of[u].root)]
+        users = [u for u in graph.users(value) if u in of and u not in partition.copied]
+        readers = [u for u in users if len(of[u].frame) == rank and partition.reader(of[u].root)]
         for n, user in enumerate(readers):
             for other in readers[n + 1 : n + 1 + MANY]:
                 if of[user] is not of[other]:

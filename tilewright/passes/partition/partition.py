@@ -11,6 +11,7 @@ from tilewright.passes.analysis.state_walk import MOST_COLUMNS
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.passes.partition.alike import Twin
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
 from tilewright.passes.partition.region_order import RegionOrder
@@ -23,12 +24,16 @@ VALUES = 256  # of a region of single values
 class Partition:
     """Regions of a graph, at first each operation alone; `region_of` maps an operation to its region.
 
-    rules: which pairs of regions join. apart: pairs of operations, by number, that do not get into one region.
+    rules: which pairs of regions join. apart: pairs of operations, by number, that do not get into one region. twins: parts that
+    grow as equal ones do, whose operations are `copied`.
     """
 
-    def __init__(self, graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = ()) -> None:
-        self.graph, self.rules = graph, rules
-        ops = list(graph.order)
+    def __init__(self, graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = (),
+                 twins: Sequence[Twin] = ()) -> None:
+        self.graph, self.rules, self.twins = graph, rules, twins
+        self.copied = {op for twin in twins for op in twin.ops.values()}
+        self._joins: list[tuple[ir.Operation, ir.Operation, dict[ir.Operation, Place], dict[ir.Value, Place], set[int]]] = []
+        self._ops = ops = list(graph.order)
         self._apart = [(ops[a], ops[b]) for a, b in apart]
         self.region_of: dict[ir.Operation, Region] = {}
         self.paths: RegionOrder[ir.Operation] = RegionOrder()
@@ -83,6 +88,10 @@ class Partition:
         """Do two regions that read `value`, and nothing of each other, become one?"""
         first, second = region.root, other.root
         return self._note(first, second, self._merge_beside(value, region, other))
+
+    def join_ready(self, region: Region, other: Region) -> bool:
+        """Do two regions over equal rows and columns, which wait for the same kernels and not for each other, become one?"""
+        return self._note(region.root, other.root, self._merge_ready(region, other))
 
     def _note(self, op: ir.Operation, other: ir.Operation, refusal: tuple[str, str] | None) -> bool:
         if refusal is not None:
@@ -152,6 +161,25 @@ class Partition:
         self._unite(into, joins, *joins.renamed([pairs[a] for a in range(len(joins.frame))]))
         return None
 
+    def _merge_ready(self, region: Region, other: Region) -> tuple[str, str] | None:
+        """Two regions become one whose axes are those of both in their order, or stay apart by a rule."""
+        if self._kept_apart(region, other):
+            return "apart", "two of their operations are to stay apart"
+        refusal = self._rule(region, other, beside=True)
+        if refusal:
+            return refusal
+        if region.frame != other.frame or region.columns != other.columns or region.parts or other.parts:
+            return "same-frame", "their rows or columns differ"
+        if len(region.ops) + len(other.ops) > LARGEST:
+            return "largest", f"a region has at most {LARGEST} operations"
+        problem = self.graph.not_in_rows([*region.ops, *other.ops])
+        if problem:
+            return "same-frame", problem
+        if self.paths.leads(region.root, other.root) or self.paths.leads(other.root, region.root):
+            return "no-cycle", "one of them needs what the other gives"
+        self._unite(region, other, other.loops, other.places)
+        return None
+
     def _reads(self, value: ir.Value, region: Region) -> Place | None:
         """The frame axis that a region's reader moves along on each axis of a value; None where that is not one place."""
         found = set()
@@ -163,9 +191,28 @@ class Partition:
                         found.add(None if at is None else tuple(region.loops[op][d] for d in at))
         return next(iter(found)) if len(found) == 1 else None
 
-    def _unite(self, into: Region, other: Region, loops: dict[ir.Operation, Place], places: dict[ir.Value, Place]) -> None:
-        """`other`, whose loops and places are given in the frame of `into`, becomes part of it."""
+    def follow(self) -> None:
+        """What was joined, and what was refused, is so in all twins."""
+        joins, refused, order = self._joins, list(self._refused.items()), self.graph.order
+        for twin in self.twins:
+            of = twin.ops
+            for into, other, loops, places, columns in joins:
+                if into in of:
+                    here = {of[op]: place for op, place in loops.items()}
+                    there = {twin.values[v]: place for v, place in places.items()}
+                    self._unite(self.region_of[of[into]], self.region_of[of[other]], here, there, columns)
+            for (a, b), refusal in refused:
+                first, second = self._ops[a], self._ops[b]
+                if first in of and second in of:
+                    self._refused[order[of[first]], order[of[second]]] = refusal
+
+    def _unite(self, into: Region, other: Region, loops: dict[ir.Operation, Place], places: dict[ir.Value, Place],
+               columns: Collection[int] = ()) -> None:
+        """`other`, whose loops and places are given in the frame of `into`, becomes part of it. columns: further ones."""
+        if into.root not in self.copied:
+            self._joins.append((into.root, other.root, loops, places, set(columns)))
         self.paths.merge(other.root, into.root)
+        into.columns |= set(columns)
         into.ops += other.ops
         into.loops |= loops
         into.places |= places
@@ -226,9 +273,7 @@ class Partition:
         problem = self.graph.not_in_rows([*into.ops, *other.ops]) if parts else None
         if problem:
             return "same-parts", problem
-        self._unite(into, other, loops, places)
-        if summed:
-            into.columns |= columns
+        self._unite(into, other, loops, places, columns if summed else ())
         return None
 
     def _waits(self, region: Region, source: Region) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.passes.analysis.op_kinds import OpKind
+from tilewright.passes.partition.alike import twins
 from tilewright.passes.partition.cost import CostModel, Machine, Predicted, predicted
 from tilewright.passes.partition.graph import Graph
-from tilewright.passes.partition.growth import alone, by_gain, in_order
+from tilewright.passes.partition.growth import alone, by_gain, in_order, ready_together
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import Rule
@@ -22,13 +23,16 @@ ROUNDS = 32  # plans of one function; each cuts all regions of the one before th
 class Plan:
     """A partition and what it is predicted to cost.
 
-    cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew.
+    cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew. other: the plan that it was
+    preferred to.
     """
 
     partition: Partition
     cost: Predicted
     way: str
     cuts: dict[tuple[int, int], str] = field(default_factory=dict)
+    machine: Machine = field(default_factory=Machine)
+    other: Plan | None = None
 
 
 def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool = True,
@@ -53,16 +57,25 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
 
 
 def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, loads: bool, cuts: dict[tuple[int, int], str]) -> Plan:
+    alike = twins(graph, cuts) if way != "alone" else []
     grown: dict[str, Callable[[], Partition]] = {
-        "greedy": lambda: in_order(graph, rules, cuts),
-        "gain": lambda: by_gain(graph, rules, model, cuts),
+        "greedy": lambda: in_order(graph, rules, cuts, alike),
+        "gain": lambda: by_gain(graph, rules, model, cuts, alike),
         "alone": lambda: alone(graph, rules),
     }
+
+    def planned(name: str) -> Plan:
+        partition = grown[name]()
+        if name != "alone" and not model.machine.together:
+            ready_together(partition)
+        return Plan(partition, predicted(partition, model, loads), name, cuts, model.machine)
+
     if way != "cost":
-        partition = grown[way]()
-        return Plan(partition, predicted(partition, model, loads), way, cuts)
-    usual, other = (Plan(p, predicted(p, model, loads), name, cuts) for name in ("greedy", "gain") for p in (grown[name](),))
-    return other if other.cost.launches <= usual.cost.launches and _share(other.cost, usual.cost) <= LESS else usual
+        return planned(way)
+    usual, other = planned("greedy"), planned("gain")
+    if other.cost.launches <= usual.cost.launches and _share(other.cost, usual.cost) <= LESS:
+        return replace(other, other=usual)
+    return replace(usual, other=other)
 
 
 def _share(cost: Predicted, of: Predicted) -> float:
@@ -74,13 +87,16 @@ def _share(cost: Predicted, of: Predicted) -> float:
 def _refusals(partition: Partition) -> dict[tuple[int, int], str]:
     """A cut through each region whose operations are no program over rows: the last operation leaves it."""
     cuts: dict[tuple[int, int], str] = {}
+    order = partition.graph.order
     for region in partition.regions():
-        if len(region.ops) < 2 or region.parts:
+        if len(region.ops) < 2 or region.parts or region.root in partition.copied:
             continue
-        numbers = tuple(map(partition.graph.order.__getitem__, region.ops))
         reason = _refused(region, partition.graph)
         if reason is not None:
-            cuts |= {(number, numbers[-1]): reason for number in numbers[:-1]}
+            like = [region.ops, *([twin.ops[op] for op in region.ops] for twin in partition.twins if region.root in twin.ops)]
+            for ops in like:
+                numbers = [order[op] for op in ops]
+                cuts |= {(number, numbers[-1]): reason for number in numbers[:-1]}
     return cuts
 
 

@@ -140,12 +140,12 @@ def judged(records: Sequence[dict[str, Any]]) -> str:
 
 
 def random_graphs(seeds: range) -> int:
-    """Exit code 1 where a graph is wrong, with its seed."""
+    """Exit code 1 where a graph is wrong, with its seed. Every other one has sums down the rows."""
     check, wrong = of_tests("unit.test_partition"), 0
     for seed in seeds:
         with ir.Context(), ir.Location.unknown():
             try:
-                check.assert_right(seed, {"B": 1}, {"B": 5})
+                check.assert_right(seed, {"B": 1}, {"B": 5}, columns=bool(seed % 2))
             except AssertionError as error:
                 wrong += 1
                 print(f"seed {seed}: {error}", flush=True)

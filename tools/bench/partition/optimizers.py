@@ -1,10 +1,11 @@
 """A step of an optimizer over the 199 parameters of BERT-base: ours as one function of all of them, torch's fused and foreach.
 
-    python -m tools.bench optimizers [--share 64] [--threads 1,2] [--names adamw,lamb] [--json out.jsonl]
+    python -m tools.bench optimizers [--share 64] [--threads 1,2] [--names adamw,lamb] [--apart] [--json out.jsonl]
 
-Gradients are clipped by their global norm in front of AdamW. share: of the rows of each parameter, one in so many is there. Ours
-writes new parameters and moments into other memory, `out=`; torch's change theirs. Compiling is of an exported program, with an
-empty cache. Times are ratios of turns taken one after the other; they need a quiet machine.
+Gradients are clipped by their global norm in front of AdamW. share: of the rows of each parameter, one in so many is there. All
+change parameters and moments where they lie, ours by `donate=`; with --apart ours writes them into other memory, `out=`.
+Compiling is of an exported program, with an empty cache.
+Times are ratios of turns taken one after the other; they need a quiet machine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,8 +135,20 @@ def given(torch: Any, share: int) -> list[list[Any]]:
     return made
 
 
-def measured(torch: Any, name: str, share: int, threads: Sequence[int], seconds: float) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class Setting:
+    """share: of the rows, one in so many. threads: of the calls, one after the other. seconds: longest measuring time for a peer.
+    apart: are new parameters and moments written into other memory?"""
+
+    share: int
+    threads: Sequence[int]
+    seconds: float
+    apart: bool = False
+
+
+def measured(torch: Any, name: str, setting: Setting) -> Iterator[dict[str, Any]]:
     """A record of the compile, then one for each number of threads."""
+    share, threads = setting.share, setting.threads
     groups, step = given(torch, share), STEPS[name](torch)
     count, by = len(groups[0]), [torch.tensor(1.2), torch.tensor(1.1)]
 
@@ -144,23 +158,28 @@ def measured(torch: Any, name: str, share: int, threads: Sequence[int], seconds:
 
     flat = tuple(t for group in groups for t in group) + tuple(by)
     program = torch.export.export(Module(), flat)
+    names = program.graph_signature.user_inputs
+    donated = () if setting.apart else tuple(n for at in (0, 2, 3) for n in names[at * count : (at + 1) * count])
     with tempfile.TemporaryDirectory() as folder:
         os.environ[knobs.CACHE_DIR.name] = folder
         start, processor = time.perf_counter(), time.process_time()
-        ours = tw.compile(program, options={"threads": max(threads)})
+        ours = tw.compile(program, options={"threads": max(threads)}, donate=donated)
         compiled, used = time.perf_counter() - start, time.process_time() - processor
     yield {"step": name, "share": share, "parameters": count, "launches": ours.explain().launches, "compile_seconds": compiled,
            "compile_cpu_seconds": used, "peak_gigabytes": peak_bytes() / 1e9}
+    wanted = Module()(*flat)
     out = ours(*flat)
-    for got, want in zip(out, Module()(*flat), strict=True):
+    for got, want in zip(out, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    del wanted
+    kept = {"out": out} if setting.apart else {}
     for number in threads:
         torch.set_num_threads(number)
-        own = partial(ours, *flat, out=out, threads=number)
+        own = partial(ours, *flat, threads=number, **kept)
         ratios = {}
         for peer, made in peers(torch, name, *groups[:2]).items():
-            ratios[peer] = statistics.median(time_beside(made(), own, Timing(longest=seconds)))
-        yield {"step": name, "share": share, "threads": number, **ratios}
+            ratios[peer] = statistics.median(time_beside(made(), own, Timing(longest=setting.seconds)))
+        yield {"step": name, "share": share, "threads": number, "apart": setting.apart, **ratios}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -168,13 +187,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", type=int, default=64)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--names", default=",".join(STEPS))
+    parser.add_argument("--apart", action="store_true", help="ours writes into other memory")
     parser.add_argument("--seconds", type=float, default=3.0, help="longest measuring time for each peer")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args: argparse.Namespace = parser.parse_args(argv)
     import torch
 
+    setting = Setting(args.share, [int(n) for n in args.threads.split(",")], args.seconds, args.apart)
     for name in args.names.split(","):
-        for record in measured(torch, name, args.share, [int(n) for n in args.threads.split(",")], args.seconds):
+        for record in measured(torch, name, setting):
             print(shown(record), flush=True)
             if args.json:
                 with args.json.open("a") as out:

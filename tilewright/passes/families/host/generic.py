@@ -263,9 +263,10 @@ class _Chunks:
         return whole
 
     def _at(self, where: Sequence[Index], c: Index, mask: ir.Value | None) -> None:
-        """Elements of all results of the group."""
-        ev = self.kernel.evaluator
+        """Elements of all results of the group; all are there before one is stored, which may lie where another one is read."""
+        ev, outputs, members = self.kernel.evaluator, self.kernel.outputs, self.group.members
         coords = [c if a == self.group.axis else x for a, x in enumerate(where)]
         with ev.kept():
-            for number in self.group.members:
-                self.kernel.outputs[number].store(ev.element(self.kernel.results[number], coords, mask), coords, mask)
+            found = [ev.element(self.kernel.results[number], coords, mask) for number in members]
+        for number, value in zip(members, found, strict=True):
+            outputs[number].store(value, coords, mask)

@@ -23,8 +23,8 @@ def compiled(graph: ops.Graph, dims: dict[str, tuple[int, int]], target: str = "
 
 
 def mamba(last: bool = False, product: bool = False) -> ops.Graph:
-    """Mamba's scan with its skip and gate; step sizes are computed from what is read. last: gives the last state too. product: the
-    sum is written as one of a product."""
+    """Mamba's scan with its skip and gate; step sizes are computed from what is read. last: gives the last state too. product:
+    the sum is written as one of a product."""
     g = ops.Graph()
     x, d, z = (g.input(n, ["T", CHANNELS]) for n in "xdz")
     b, c, rate = g.input("b", ["T", STATES]), g.input("c", ["T", STATES]), g.input("a", [CHANNELS, STATES])

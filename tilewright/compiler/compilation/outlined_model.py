@@ -40,6 +40,7 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
+from tilewright.passes.transforms.equal_parts import share_equal_parts
 from tilewright.passes.transforms.hoist_from_loops import ROWS_OF_A_STEP, HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
@@ -136,6 +137,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         passes = with_cut(passes_of(options, limits), cut, options.searches or options.log is not None)
         if isinstance(limits, HostLimits) and not ragged and options.deterministic is not Deterministic.BATCH:
             passes = [replace(p, by_shape=True) if isinstance(p, Fuse) else p for p in passes]
+        if not ragged and cut == Cut() and not options.searches and options.log is None:
+            share_equal_parts(module)
         PassPipeline(passes, callback).run(module)
         fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):

@@ -10,6 +10,7 @@ import pytest
 from unit.graph_models import EXP, START, T, W, X, assert_same, generic, main_ops, matmul, model, run, workloads
 from unit.test_partition import DOWN, KEPT, assert_partition, parsed, random_model
 
+from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.partition import plan as plans
@@ -18,7 +19,6 @@ from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.plan import Plan
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
-from tilewright.passes.transforms.equal_parts import share_equal_parts
 from tilewright.passes.transforms.split_reductions import SplitReductions
 
 

@@ -23,6 +23,7 @@ from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
+from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import GRAPH, OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
@@ -40,7 +41,6 @@ from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VA
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
-from tilewright.passes.transforms.equal_parts import share_equal_parts
 from tilewright.passes.transforms.hoist_from_loops import ROWS_OF_A_STEP, HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans

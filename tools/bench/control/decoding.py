@@ -68,21 +68,44 @@ def _norm(x: Array) -> Array:
 # -- tw.ops
 
 def graph(a: Mapping[str, ops.Tensor], beams: int) -> ops.Tensor:
+    """One call: greedy with caches [1, T, ...]; with beams as `_beam_graph` says."""
     x = a["x"]
     g, steps = x.graph, x.dims[0]
-    caches = [g.full([beams, steps, 2 * MODEL], 0, "f32") for _ in range(LAYERS)]
+    if beams > 1:
+        return _beam_graph(a, beams)
+    caches = [g.full([1, steps, 2 * MODEL], 0, "f32") for _ in range(LAYERS)]
+
+    def body(t: Expr, token: ops.Tensor, *caches: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        h, logits, kept = step(a, t, token, caches)
+        return ops.argmax(logits, -1), *kept, ops.select(h, 0, 0)
+
+    return ops.scan(g, steps, body, g.full([1], 0, "i64"), *caches)[-1]
+
+
+def _beam_graph(a: Mapping[str, ops.Tensor], beams: int) -> ops.Tensor:
+    """Caches [T, beams, ...] stay as they were written: `came` [beams, T] says which beam the token of each place came from, and
+    a step gathers what it attends to. So no step moves the caches, as one that gathers the caches of the parents does."""
+    x = a["x"]
+    g, steps = x.graph, x.dims[0]
+    caches = [g.full([steps, beams, 2 * MODEL], 0, "f32") for _ in range(LAYERS)]
     token, score = g.full([beams], 0, "i64"), g.full([beams], NONE, "f32")
     score = ops.select_scatter(score, g.full([], 0, "f32"), 0, 0)
+    came, own = g.full([beams, steps], 0, "i64"), ops.arange(g, 0, beams)
 
-    def body(t: Expr, token: ops.Tensor, score: ops.Tensor, *caches: ops.Tensor) -> tuple[ops.Tensor, ...]:
-        h, logits, kept = step(a, t, token, caches)
-        row = ops.select(h, 0, 0)
-        if beams == 1:
-            return ops.argmax(logits, -1), score, *kept, row
+    def body(t: Expr, token: ops.Tensor, score: ops.Tensor, came: ops.Tensor, *caches: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        kept = []
+        came = ops.select_scatter(came, own, 1, t)
+        places = ops.narrow(came, 1, 0, t + 1) + ops.arange(g, 0, t + 1) * beams
+
+        def keep(cache: ops.Tensor, row: ops.Tensor) -> tuple[ops.Tensor, Expr]:
+            kept.append(ops.select_scatter(cache, row, 0, t))
+            return ops.gather(ops.reshape(kept[-1], [steps * beams, 2 * MODEL]), places, 0), t + 1
+
+        h, logits = _layers(a, ops.select(x, 0, t), token, caches, keep)
         token, score, parent = best(score, logits)
-        return token, score, *(ops.gather(c, parent, 0) for c in kept), row
+        return token, score, ops.gather(came, parent, 0), *kept, ops.select(h, 0, 0)
 
-    return ops.scan(g, steps, body, token, score, *caches)[-1]
+    return ops.scan(g, steps, body, token, score, came, *caches)[-1]
 
 
 def step(a: Mapping[str, ops.Tensor], t: Expr, token: ops.Tensor, caches: tuple[ops.Tensor, ...]

@@ -93,7 +93,7 @@ def _beam_graph(a: Mapping[str, ops.Tensor], beams: int) -> ops.Tensor:
     came, own = g.full([beams, steps], 0, "i64"), ops.arange(g, 0, beams)
 
     def body(t: Expr, token: ops.Tensor, score: ops.Tensor, came: ops.Tensor, *caches: ops.Tensor) -> tuple[ops.Tensor, ...]:
-        kept = []
+        kept: list[ops.Tensor] = []
         came = ops.select_scatter(came, own, 1, t)
         places = ops.narrow(came, 1, 0, t + 1) + ops.arange(g, 0, t + 1) * beams
 

@@ -5,61 +5,71 @@
 A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a
 builder, a runner or a reckoner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux
 does), a node is cut off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time,
-measurements that the log does not hold, and processes that are left. Exit code 1 where any is.
+measurements that the log does not hold, and processes that are left. Exit code 1 where any is. Told besides: seconds from the
+kill of an actor to the search's knowing of it, and from there until another one has joined (the simulated farm takes both,
+search/task_scheduler/simulated_jobs.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
+import re
 import signal
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime.log import LOG
 from tilewright.search.database.records import TuningLog
 from tilewright.search.runner.actor_process import ActorProcess
-from tools.ray_cluster import NODE, started
+from tools.ray_cluster import NODE, add_node, everywhere, processes, started
 
 FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
           "node", "kill reckoner", "slow reckoner")
 OWN = ("ray::BuilderActor", "ray::RunnerActor", "ray::ReckonerActor", "tilewright.search.runner.host_worker --with-parent")
+_SAID = re.compile(r"farm: (?P<what>lost|joined) actor=(?P<kind>\w+) [^:,]*:(?P<process>\d+)")
 _AGENTS = 20.0  # seconds that Ray's own agents have to end
-_STARTS, _RAYLET = 3, "/raylet/raylet "  # tries to start a node, and what its process is called
 _WEIGHTS = (5, 5, 2, 2, 4, 4, 3, 1, 1, 2, 1)
 
 
-def everywhere(word: str) -> set[int]:
-    """Processes whose title or command line holds a word, whoever started them."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                if word in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                    found.add(int(entry.name))
-    return found
+class Heard(logging.Handler):
+    """What a farm logs of its actors. lost: (process, time); joined: (kind, time)."""
 
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lost: list[tuple[str, int, float]] = []
+        self.joined: list[tuple[str, float]] = []
 
-def processes(word: str) -> list[int]:
-    """Those that this process started, or that they started."""
-    return [process for process in everywhere(word) if os.getpid() in ancestors(process)]
+    def emit(self, record: logging.LogRecord) -> None:
+        found = _SAID.match(record.getMessage())
+        if found is None:
+            return
+        what, kind, process, now = found["what"], found["kind"], int(found["process"]), time.monotonic()
+        if what == "lost":
+            self.lost.append((kind, process, now))
+        else:
+            self.joined.append((kind, now))
 
-
-def ancestors(process: int) -> list[int]:
-    """The process that started it, that one's, and so on."""
-    found: list[int] = []
-    with suppress(OSError):
-        while process > 1:
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-            found.append(process)
-    return found
+    def delays(self, killed: Mapping[int, float]) -> tuple[list[float], list[float]]:
+        """Seconds from each kill to its being known; and from each loss until another actor of its kind joined."""
+        known = [at - killed[process] for _, process, at in self.lost if process in killed]
+        joined, back = {kind: sorted(t for k, t in self.joined if k == kind) for kind, _ in self.joined}, list[float]()
+        for kind, _, at in sorted(self.lost, key=lambda x: x[2]):
+            later = [t for t in joined.get(kind, []) if t > at]
+            if later:
+                joined[kind].remove(later[0])
+                back.append(later[0] - at)
+        return known, back
 
 
 class Faults:
@@ -68,6 +78,7 @@ class Faults:
     def __init__(self, cluster: Any, every: float, seed: int) -> None:
         self.cluster, self.every, self.rng = cluster, every, random.Random(seed)
         self.made: Counter[str] = Counter()
+        self.killed: dict[int, float] = {}  # process -> when
         self.begun, self.stop = threading.Event(), threading.Event()
 
     def run(self) -> None:
@@ -95,8 +106,11 @@ class Faults:
             os.kill(process, signal.SIGSTOP)
             self.stop.wait(1.0)
             os.kill(process, signal.SIGCONT)
+        elif fault.startswith("hang"):
+            os.kill(process, signal.SIGSTOP)
         else:
-            os.kill(process, signal.SIGSTOP if fault.startswith("hang") else signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
+            self.killed[process] = time.monotonic()
         return True
 
     def _workers(self) -> list[Any]:
@@ -107,7 +121,7 @@ class Faults:
         if not nodes:
             return False
         self._remove(self.rng.choice(nodes))
-        self._replace()
+        add_node(self.cluster, **NODE)
         return True
 
     def _cut_off(self) -> bool:
@@ -123,21 +137,8 @@ class Faults:
             with suppress(ProcessLookupError):
                 os.kill(made.process.pid, signal.SIGCONT)
         self._remove(node)
-        self._replace()
+        add_node(self.cluster, **NODE)
         return True
-
-    def _replace(self) -> None:
-        """Another node in place of one that is gone. Ray gives up one that is not there within 30 s, and leaves its raylet."""
-        for _ in range(_STARTS):
-            before = processes(_RAYLET)
-            try:
-                self.cluster.add_node(**NODE)
-                return
-            except Exception as error:
-                if type(error) is not Exception:  # what Ray raises then
-                    raise
-            for process in set(processes(_RAYLET)) - set(before):
-                os.kill(process, signal.SIGKILL)
 
     def _remove(self, node: Any) -> None:
         """Without a word, and with all of its processes, stopped ones too: its machine is gone."""
@@ -167,7 +168,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("RAY_health_check_period_ms", "1000")
     os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
     os.environ.setdefault("RAY_health_check_failure_threshold", "3")
-    before = everywhere("ray::")
+    before, heard = everywhere("ray::"), Heard()
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    LOG.addHandler(heard)
     states: list[Any] = []
     at_return: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -214,6 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
           f"{last.builds} builds, {last.lost} actors lost, {last.retried} requests tried twice; hung runs {hung}, "
           f"records lost {lost}, processes left {len(at_return)} at return and {len(later)} after the cluster; "
           f"driver {last.driver:.1%} of a core")
+    for what, delays in zip(("known after its kill", "back after its loss"), heard.delays(faults.killed), strict=True):
+        if len(delays) > 1:
+            tenths = statistics.quantiles(delays, n=10)
+            print(f"  an actor is {what}: median {statistics.median(delays):.2f} s, 9 of 10 within {tenths[-1]:.2f} s, "
+                  f"most {max(delays):.2f} s, of {len(delays)}")
     for reason, count in failed.most_common(5):
         print(f"  {count} failed: {reason}")
     return int(bool(hung or lost or left))

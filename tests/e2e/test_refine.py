@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,12 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
+from tilewright.compiler.refinement.refine import RefineOptions, refine
 from tilewright.compiler.verification.verify_in_turns import compare
+from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.traffic import SeenShape, Traffic
+from tools.bench.farm.refined import ALONE, Load, quantiles
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((48, 80)).astype(np.float32)
@@ -103,6 +110,52 @@ def test_refine_and_swap_while_four_threads_call(tmp_path: Path, capsys: pytest.
     assert 11 < counted <= sum(calls) + 11
 
 
+def test_all_of_a_refinement_keeps_to_its_share(tmp_path: Path) -> None:
+    fn, slept = model(threads=1), [0.0]
+    fn.save(tmp_path / "m.tw")
+
+    def sleep(seconds: float) -> None:
+        slept[0] += seconds
+
+    cpu = CpuShare(0.1, clock=lambda: time.monotonic() + slept[0], sleep=sleep)
+    begin, used = cpu.clock(), process_seconds()
+    traffic = Traffic((SeenShape({"M": 5}, 8), SeenShape({"M": 33}, 3)))
+    done = refine(tmp_path / "m.tw", traffic, tmp_path / "n.tw",
+                  lambda _: lambda dims: [np.ones((dims["M"], 48), np.float32)], RefineOptions(1.0, cpu))
+    share = (process_seconds() - used) / (cpu.clock() - begin) / cpu.cores
+    assert share < 0.12 and cpu.rested >= slept[0] > 0 and len(done.shapes) == 2
+
+
+_SPIN = "import time\nprint(flush=True)\nend = time.process_time() + 60\nwhile time.process_time() < end: pass"
+
+
+def test_work_is_cut_into_slices() -> None:
+    cpu = CpuShare(0.2 / affinity())  # a fifth of a core
+    assert cpu.rest_for_each == pytest.approx(4.0) and CpuShare(1.0).rest_for_each == 0.0 and CpuShare(1e-3).rest_for_each == 20.0
+    begin, used = time.monotonic(), time.process_time()
+    with cpu.sliced():
+        while time.process_time() < used + 0.05:
+            pass
+    assert time.monotonic() - begin > 0.15 and cpu.rested > 0.1 and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    begin, used = time.monotonic(), time.process_time()
+    with cpu.sliced(), cpu.whole():
+        rested = cpu.rested
+        while time.process_time() < used + 0.02:
+            pass
+    assert cpu.rested == rested
+    with subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = process_seconds()
+        begin = time.monotonic()
+        with cpu.children_sliced():
+            time.sleep(0.5)
+        share = (process_seconds() - before) / (time.monotonic() - begin)
+        assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+        child.kill()
+    assert share < 0.5
+
+
 def test_what_cannot_be_refined_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.compiler.cli.refine._yield_to_others", lambda: None)
@@ -134,6 +187,20 @@ def test_slower_and_other_results_are_seen() -> None:
     assert "norm" in compare(fn, Off(), {"M": 9}, arrays, bits=False).wrong  # type: ignore[arg-type]
 
 
+def test_tails_of_calls_are_told_from_noise() -> None:
+    fn = model(threads=1)
+    load = Load(fn, [3, 9], threads=2, pause=0.001)
+    load.window(ALONE, lambda: time.sleep(0.05))
+    load.end()
+    assert not load.wrong and not load.failed and {n for _, n, _ in load.latencies} == {3, 9} and len(load.latencies) > 4
+    load.latencies = [(begin + i / 1000, n, n * seconds) for begin, seconds in ((0.0, 1.0), (1.0, 1.5), (2.0, 1.0))
+                      for i in range(200) for n in (3, 9)]
+    load.windows = [(ALONE, 0.0, 0.5), ("refine", 1.0, 1.5), (ALONE, 2.0, 2.5)]
+    found = quantiles(load.excess())
+    assert found["p99_refine"] == found["medians"]["refine"] == 1.5 and found["control"] == 1.0 == found["p99_alone"]
+    assert found["of"] == {ALONE: 800, "refine": 400}
+
+
 def test_a_share_of_the_machine_is_kept() -> None:
     now, used, slept = [0.0], [0.0], [0.0]
 
@@ -146,8 +213,6 @@ def test_a_share_of_the_machine_is_kept() -> None:
         now[0] += 0.1
         used[0] += 0.4
         cpu.rest()
-    from tilewright.runtime.host.host_cpu import affinity
-
     assert used[0] / now[0] <= 0.5 * affinity() * 1.01 and cpu.rested == pytest.approx(slept[0])
     before = now[0]
     used[0] += 100.0

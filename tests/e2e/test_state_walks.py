@@ -23,13 +23,14 @@ def compiled(graph: ops.Graph, dims: dict[str, tuple[int, int]], target: str = "
 
 
 def mamba(last: bool = False, product: bool = False) -> ops.Graph:
-    """Mamba's scan with its skip and gate. last: gives the last state too. product: the sum is written as one of a product."""
+    """Mamba's scan with its skip and gate; step sizes are computed from what is read. last: gives the last state too. product:
+    the sum is written as one of a product."""
     g = ops.Graph()
     x, d, z = (g.input(n, ["T", CHANNELS]) for n in "xdz")
     b, c, rate = g.input("b", ["T", STATES]), g.input("c", ["T", STATES]), g.input("a", [CHANNELS, STATES])
 
     def step(t: Expr, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
-        delta, u = (ops.reshape(ops.select(v, 0, t), [CHANNELS, 1]) for v in (d, x))
+        delta, u = (ops.reshape(v, [CHANNELS, 1]) for v in (ops.tanh(ops.select(d, 0, t)), ops.select(x, 0, t)))
         h = ops.exp(delta * rate) * h + delta * u * ops.reshape(ops.select(b, 0, t), [1, STATES])
         read = ops.select(c, 0, t)
         if product:

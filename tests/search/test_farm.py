@@ -44,8 +44,8 @@ from tilewright.search.runner.ray_runner import (
     RunnerWork,
 )
 from tilewright.search.runner.serving import WITH_PARENT
-from tools.farm_faults import OWN, ancestors, processes
-from tools.ray_cluster import NODE, started
+from tools.farm_faults import OWN
+from tools.ray_cluster import NODE, add_node, ancestors, processes, started
 
 ray = pytest.importorskip("ray", reason="needs Ray: the extra `ray`")
 NodeAffinitySchedulingStrategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -299,7 +299,7 @@ def test_one_job_for_a_host_and_a_gpu(cluster: Any, tmp_path: Path) -> None:
 
 def test_runners_are_where_nodes_have_the_label_that_is_asked_for(cluster: Any, tmp_path: Path,
                                                                   capsys: pytest.CaptureFixture[str]) -> None:
-    node = cluster.add_node(**NODE, labels={"tilewright-kind": "measured"})
+    node = add_node(cluster, **NODE, labels={"tilewright-kind": "measured"})
     target = Target.parse("host")
     try:
         room = placed(tw.Farm(cluster.address, 1, 2, labels={"tilewright-kind": "measured"}, join_seconds=_PATIENCE), target)
@@ -389,6 +389,35 @@ def test_drift_is_beyond_a_runner_s_own_noise() -> None:
     assert steady.drift([1.03, 1.02, 1.04]) == 0.0 and steady.drift([1.2, 1.21, 1.19]) == pytest.approx(0.2)
     noisy = Reference.of([1.0, 1.3, 0.8, 1.1, 0.9, 1.25, 1.0])
     assert noisy.drift([1.4, 1.4, 1.4]) == 0.0
+
+
+class LateCluster:
+    """A cluster whose nodes are not there in time at first."""
+
+    def __init__(self, late: int, error: Exception) -> None:
+        self.late, self.error, self.nodes, self.removed = late, error, list[int](), list[int]()
+
+    def list_all_nodes(self) -> list[int]:
+        return list(self.nodes)
+
+    def add_node(self, number: int) -> int:
+        self.nodes.append(number)
+        if self.late:
+            self.late -= 1
+            raise self.error
+        return number
+
+    def remove_node(self, number: int, allow_graceful: bool) -> None:
+        self.nodes.remove(number)
+        self.removed.append(number)
+
+
+def test_nodes_that_are_late_are_started_again() -> None:
+    late = LateCluster(2, Exception("not there within 30 s"))
+    assert add_node(late, number=7) == 7 and late.removed == [7, 7] and late.nodes == [7]
+    for count, error in ((3, Exception("late")), (1, KeyError("another fault"))):
+        with pytest.raises(type(error)):
+            add_node(LateCluster(count, error), number=1)
 
 
 def test_a_cluster_that_is_not_there() -> None:

@@ -142,10 +142,10 @@ def test_what_is_under_way_counts_as_the_model_expects() -> None:
     assert sum(p.gain for p in second) <= sum(p.gain for p in first) + 1e-12
 
 
-def arms_and_jobs(faults: Faults) -> tuple[list[TableBatchArm], SimulatedJobs, SimulatedClock]:
+def arms_and_jobs(faults: Faults, size: tuple[int, int] = (8, 4)) -> tuple[list[TableBatchArm], SimulatedJobs, SimulatedClock]:
     tables = [planted_table(name, 64, 4.0, seed, count=24) for seed, name in ((1, "a"), (2, "b"))]
     clock = SimulatedClock()
-    return table_arms(tables, PEAK, 0, kind=TableBatchArm), SimulatedJobs(tables, clock, 8, 4, 0, faults), clock
+    return table_arms(tables, PEAK, 0, kind=TableBatchArm), SimulatedJobs(tables, clock, *size, 0, faults), clock
 
 
 @pytest.mark.parametrize("policy", [RoundRobin(), Thompson()])
@@ -159,12 +159,18 @@ def test_everything_is_tried_in_the_end(policy: RoundRobin | Thompson) -> None:
     assert not tuner.flown.in_flight and not tuner.flown.ready
 
 
-def test_faults_lose_candidates_only() -> None:
-    arms, jobs, clock = arms_and_jobs(Faults(share=0.2, node_seconds=5.0, nodes=4, away=3.0))
+@pytest.mark.parametrize(("faults", "size"), [(Faults(share=0.2, node_seconds=5.0, nodes=4, away=3.0, back=1.0), (8, 4)),
+                                              (Faults(share=0.2, node_seconds=5.0, nodes=1, away=3.0, back=9.0), (1, 1))])
+def test_faults_lose_candidates_only(faults: Faults, size: tuple[int, int]) -> None:
+    arms, jobs, clock = arms_and_jobs(faults, size)
     tuner = ParallelTuner(arms, ModelBudget(), clock, jobs, ModelTuneOptions(RoundRobin(), slot_seconds=3.0))
     tuner.run()
     assert jobs.lost > 10
     assert sum(a.latency for a in arms) == pytest.approx(sum(a.floor for a in arms))
+    while jobs._away:
+        clock.now = max(at for at, *_ in jobs._away)
+        jobs._return()
+    assert jobs._free == [jobs.builders, jobs.runners]
 
 
 @pytest.mark.parametrize(("trials", "candidates"), [(60, 2), (300, 5), (10_000, 8), (None, 8)])

@@ -79,3 +79,23 @@ def test_calls_that_take_long_are_timed_less_often(monkeypatch: pytest.MonkeyPat
     ratios = time_beside(machine.call(1.0), machine.call(1.0), Timing(longest=2.0))
     assert len(ratios) == 2 and machine.now - begin < 13.0
     assert len(time_call(machine.call(1e-3), Timing(longest=2.0))) >= 5
+
+
+def test_rests_are_between_rounds_and_in_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, slept = Machine(monkeypatch), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        machine.now += seconds
+
+    monkeypatch.setattr("tilewright.runtime.host.benchmark.time.sleep", sleep)
+    timing = Timing(warmup=0.0, batch=0.001, fewest=4, most=40, turn=0.0001)
+    time_beside(machine.call(1e-5), machine.call(1e-5), timing)
+    worked, rested = machine.now, Timing(warmup=0.0, batch=0.001, fewest=4, most=40, turn=0.0001, rest=4.0)
+    assert not slept
+    ratios = time_beside(machine.call(1.2e-5), machine.call(1e-5), rested)
+    assert len(slept) == len(ratios) - 1 and statistics.median(ratios) == pytest.approx(1.2, rel=0.03)
+    assert sum(slept) > 3.0 * worked and machine.now > 4.0 * worked
+    slept.clear()
+    time_call(machine.call(1.0), Timing(fewest=2, longest=9.0, rest=4.0))
+    assert slept and set(slept) == {0.05}  # a rest is short where a call is long

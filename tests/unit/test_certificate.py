@@ -10,8 +10,9 @@ import pytest
 
 from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import Leaf
-from tilewright.search.search_strategy.certify import Entry, certify, intervals, measure_entry
+from tilewright.search.search_strategy.certify import Entry, Rounds, certify, intervals, measure_entry
 from tilewright.search.search_strategy.evidence import Seen
+from tilewright.search.search_strategy.final_choice import _least_known
 from tilewright.search.search_strategy.neighbours import neighbour_regrets
 
 
@@ -59,6 +60,21 @@ def test_a_certificate_states_its_intervals() -> None:
     assert found.measured_worst == pytest.approx(0.05) and found.worst_within[0] < 0.05 < found.worst_within[1]
     assert "worst 5.0% (" in str(found) and "2 shapes held out" in str(found)
     assert intervals([]) == ((0.0, 0.0), (0.0, 0.0))
+
+
+def test_shapes_whose_regret_is_open_are_measured_again() -> None:
+    steady, noisy = (Rounds((("d0", n),), Leaf(0), [Leaf(1)]) for n in (1, 2))
+    steady.take(lambda leaf, shape: 1.0, 3)
+    drawn = iter([1.0, 0.8, 1.0, 0.9, 1.0, 1.1])
+    noisy.take(lambda leaf, shape: next(drawn), 3)
+    assert _least_known([steady]) is None and _least_known([steady, noisy]) is noisy
+    rounds = 0
+    while (again := _least_known([steady, noisy])) is not None:
+        again.take(lambda leaf, shape: (1.0, 0.9)[leaf.kernel if shape == noisy.shape else 0], 1)
+        rounds += 1
+    made = [r.entry for r in (steady, noisy)]
+    assert 0 < rounds < 25 and all(e is not None and e.turns <= 15 for e in made)
+    assert made[1] is not None and made[1].turns > 3 and made[1].regret == pytest.approx(1 / 0.9 - 1)
 
 
 def test_regrets_come_from_the_nearest_shape_where_others_were_measured_too() -> None:

@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from unit.graph_models import EXP, START, T, W, X, assert_same, generic, matmul, model, run
+from unit.graph_models import EXP, START, T, W, X, assert_same, generic, main_ops, matmul, model, run, workloads
 from unit.test_partition import DOWN, KEPT, assert_partition, parsed, random_model
 
+from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import Fuse
-from tilewright.passes.mlir import ir, operations
+from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.partition import plan as plans
 from tilewright.passes.partition.alike import twins
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.plan import Plan
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.split_reductions import SplitReductions
 
 
@@ -84,3 +86,27 @@ def _pair(fn: ir.Operation) -> list[tuple[int, int]]:
     """The two operations of the first part that compute."""
     numbers = [n for n, op in enumerate(operations(fn.regions[0].blocks[0])) if op.name in ("linalg.generic", "linalg.matmul")]
     return [(numbers[0], numbers[1])]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_parts_as_calls_of_one_function_give_the_same(seed: int, columns: bool) -> None:
+    """Before all other passes; what is called is one function however often, and is gone in the end."""
+    parts = SplitReductions(elements=16, rows=2, parts=1 << 20, columns=8) if columns else None
+    text = several([seed, seed + 50, seed, seed], columns)
+    module = ir.Module.parse(text)
+    share_equal_parts(module, least=1, parts=2)
+    assert len(list(functions(module))) == 2 and str(module).count("call @body_0") == 3
+    passes = [*recover_passes(), *graph_passes(parts=parts)]
+    shared, plain = run(str(module), passes), run(text, passes)
+    assert sorted(w.key for w in workloads(shared).values()) == sorted(w.key for w in workloads(plain).values())
+    assert len({sum(op.startswith("call ") for op in main_ops(after)) for after in (shared, plain)}) == 1
+    assert_same(text, shared, {"B": 3}, {"B": 1})
+
+
+def test_small_models_and_those_with_other_functions_are_left_alone() -> None:
+    text = several([1, 1])
+    module = ir.Module.parse(text)
+    share_equal_parts(module)
+    share_equal_parts(module, least=1)
+    assert len(list(functions(module))) == 1

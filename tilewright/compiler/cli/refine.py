@@ -28,7 +28,8 @@ def refine_command(
     traffic: Annotated[list[Path], typer.Option(help="What fn.traffic().save() wrote. Repeatable: counts are added up.",
                                                 exists=True)],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The new model; else FILE with .refined.tw.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time of the search, rests included.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time of the search, rests included; what comes before and after it "
+                                                         "keeps to the share too.")] = 60.0,
     cpu_share: Annotated[float, typer.Option(min=0.001, max=1.0, help="Share of the time of all cores that is used.")] = 0.1,
     log: Annotated[str | None, typer.Option(help="Tuning log: a file, a folder or a URL; what it knows is not measured.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help=INPUT_HELP)] = None,
@@ -40,8 +41,12 @@ def refine_command(
     It is nowhere slower than the old one by more than 3 % at any counted shape: that is measured, in turns, at the end.
     """
     from tilewright.compiler.refinement.cpu_share import CpuShare
-    from tilewright.compiler.refinement.refine import RefineOptions, refine
-    from tilewright.runtime.program.traffic import Traffic
+
+    _yield_to_others()
+    begin, cpu = time.perf_counter(), CpuShare(cpu_share)  # before what takes seconds to be imported
+    with cpu.sliced():
+        from tilewright.compiler.refinement.refine import RefineOptions, refine
+        from tilewright.runtime.program.traffic import Traffic
 
     out = Output(json)
     target = place_to_write(output or file.with_suffix(".refined.tw"))
@@ -49,6 +54,7 @@ def refine_command(
     for path in traffic:
         seen = seen.merged(Traffic.read(path))
     given = load_inputs(inputs)
+    cpu.rest()
 
     def arrays(fn: CompiledFunction) -> Arrays:
         def at(dims: Mapping[str, int]) -> Sequence[Any]:
@@ -60,10 +66,9 @@ def refine_command(
         out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
                   wrong=found.wrong)
 
-    _yield_to_others()
-    begin, view = time.perf_counter(), TuneView(out)
-    with view, out.skipped_lines():
-        options = RefineOptions(seconds, CpuShare(cpu_share), True, seed, log, view.update, compared)
+    view = TuneView(out)
+    with cpu.sliced(), view, out.skipped_lines():
+        options = RefineOptions(seconds, cpu, True, seed, log, view.update, compared)
         found = refine(file, seen, target, arrays, options)
     taken = time.perf_counter() - begin
     for name, why in found.kept.items():
@@ -71,9 +76,9 @@ def refine_command(
     rows = [(dims_text(s.dims), calls, s.old_seconds * 1e6, s.ratio) for s, calls in zip(found.shapes, found.calls, strict=True)]
     out.table("Counted shapes, the new model beside the old one", ("dims", "calls", "old us", "new / old"), rows[:_SHOWN])
     out.event("refined", output=str(target), changed=list(found.changed), kept=dict(found.kept), faster=found.geomean,
-              worst=found.worst, shapes=len(found.shapes), rested=options.cpu.rested, seconds=round(taken, 3))
+              worst=found.worst, shapes=len(found.shapes), rested=cpu.rested, seconds=round(taken, 3))
     out.text(f"{target}: {found.geomean:.3f}x as fast over {len(found.shapes)} counted shapes, {found.worst:.3f}x where least; "
-             f"{len(found.changed)} operators changed, in {taken:.0f} s of which {options.cpu.rested:.0f} s of rest")
+             f"{len(found.changed)} operators changed, in {taken:.0f} s of which {cpu.rested:.0f} s of rest")
 
 
 def _yield_to_others() -> None:

@@ -23,6 +23,7 @@ from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
+from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import GRAPH, OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
@@ -136,6 +137,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         passes = with_cut(passes_of(options, limits), cut, options.searches or options.log is not None)
         if isinstance(limits, HostLimits) and not ragged and options.deterministic is not Deterministic.BATCH:
             passes = [replace(p, by_shape=True) if isinstance(p, Fuse) else p for p in passes]
+        if not ragged and cut == Cut() and not options.searches and options.log is None:
+            share_equal_parts(module)
         PassPipeline(passes, callback).run(module)
         fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):

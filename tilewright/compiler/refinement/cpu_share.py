@@ -1,12 +1,19 @@
-"""CpuShare: work that keeps to a share of the machine: after each piece it rests until what it used is no more than that."""
+"""CpuShare: work that keeps to a share of the machine: after each piece it rests until what it used is no more than that.
+
+Pieces are cut into slices of milliseconds, with rests between them. While work of the lowest priority runs on a core, Linux takes
+that core for busy and leaves a process that waits for another core where it is (no new-idle balance); a core that rests takes
+it over at once. So what others wait for is a slice at most.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +25,10 @@ from tilewright.search.protocols import Builder, BuildResult, Measurement, Runne
 
 LOWEST = 19  # niceness
 _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
+_MOST_REST = 20.0  # seconds between slices, for each second of work
+_LOOK = 0.2  # seconds between two looks at which processes there are
+_SLICE = 0.002  # seconds of work between two rests, of processes that this one started
+_OWN_SLICE = 0.004  # of this one: a tick of Linux
 
 
 @dataclass
@@ -33,7 +44,70 @@ class CpuShare:
 
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()
-        self.rested = 0.0
+        self.rested, self._whole = 0.0, 0
+
+    @property
+    def rest_for_each(self) -> float:
+        """Seconds between slices for each second of work on one core. What a small share asks for beyond comes after a piece, so
+        that a build and a measurement are within their limits of time."""
+        return min(_MOST_REST, max(0.0, 1 / (self.share * self.cores) - 1))
+
+    @contextlib.contextmanager
+    def sliced(self) -> Iterator[None]:
+        """This process rests after each few milliseconds of processor time, where it is in Python. Does nothing but in the main
+        thread, which alone takes signals."""
+        if not self.rest_for_each or os.name != "posix" or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def pause(number: int, frame: object) -> None:
+            if not self._whole:
+                self.sleep(_OWN_SLICE * self.rest_for_each)
+                self.rested += _OWN_SLICE * self.rest_for_each
+
+        before = signal.signal(signal.SIGPROF, pause)
+        signal.siginterrupt(signal.SIGPROF, False)
+        signal.setitimer(signal.ITIMER_PROF, _OWN_SLICE, _OWN_SLICE)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Meanwhile there are no slices: what is done is timed."""
+        self._whole += 1
+        try:
+            yield
+        finally:
+            self._whole -= 1
+
+    @contextlib.contextmanager
+    def children_sliced(self) -> Iterator[None]:
+        """Processes that this one started are stopped and go on again, a few milliseconds each, while it waits for them."""
+        if not self.rest_for_each or os.name != "posix":
+            yield
+            return
+        end = threading.Event()
+        thread = threading.Thread(target=self._slice, args=(end,), name="tilewright-share", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
+
+    def _slice(self, end: threading.Event) -> None:
+        started, looked = list[int](), -_LOOK
+        while not end.wait(_SLICE):
+            if time.monotonic() - looked >= _LOOK:
+                started, looked = _started(os.getpid()), time.monotonic()
+            try:
+                _send(started, signal.SIGSTOP)
+                end.wait(_SLICE * self.rest_for_each)
+            finally:
+                _send(started, signal.SIGCONT)
 
     def rest(self, until: float | None = None) -> None:
         """Wait until the work so far is within the share, or, by `clock`, until then."""
@@ -57,7 +131,8 @@ class SharedBuilder:
         found: list[BuildResult] = []
         for candidate in candidates:
             left = None if end is None else max(0.0, end - self.cpu.clock())
-            found += self.builder.build([candidate], left)
+            with self.cpu.children_sliced():
+                found += self.builder.build([candidate], left)
             self.cpu.rest(end)
         return found
 
@@ -107,6 +182,12 @@ def _started(process: int) -> list[int]:
             for child in map(int, listed.read_text().split()):
                 found += [child, *_started(child)]
     return found
+
+
+def _send(processes: Sequence[int], what: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(OSError):
+            os.kill(process, what)
 
 
 def _seconds(process: int) -> float:

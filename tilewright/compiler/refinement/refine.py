@@ -20,6 +20,7 @@ from tilewright.compiler.refinement.cpu_share import CpuShare, SharedBuilder, Sh
 from tilewright.compiler.refinement.stored_model import StoredModel, stored_model, with_tables
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.model_tuning import tune_model
+from tilewright.compiler.tuning.operator_tuning import weights_of
 from tilewright.compiler.verification.verify_in_turns import Arrays, Compared, compare
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.load.devices import device_for
@@ -31,6 +32,7 @@ from tilewright.runtime.program.traffic import Traffic
 from tilewright.runtime.shape import Expr
 from tilewright.search.database.stored_log import open_log
 from tilewright.search.libraries import load_libraries
+from tilewright.search.runner.host_worker import REST
 from tilewright.search.runner.runner_process import ProcessRunner
 
 
@@ -90,13 +92,17 @@ def refine(path: Path, traffic: Traffic, output: Path, arrays: Callable[[Compile
     shapes = _shapes(traffic, bundle.program.ranges(), path)
     wanted = CompileOptions(seconds=options.seconds, policy="ucb", seed=options.seed, progress=options.progress,
                             traffic=[(dims, calls) for dims, calls in shapes])
+    options.cpu.rest()
     stored = stored_model(bundle, wanted)
+    options.cpu.rest()
     log = open_log(options.log, writes=True)
     with ExitStack() as stack:
         stack.callback(log.finish)
         builder = SharedBuilder(stack.enter_context(WorkerBuilder(stored.model.compilation.target, workers=1)), options.cpu)
-        runner = SharedRunner(stack.enter_context(ProcessRunner()), options.cpu)
+        asked = (weights_of(stored.model).argument(), f"{REST}{options.cpu.rest_for_each}")
+        runner = SharedRunner(stack.enter_context(ProcessRunner(arguments=asked)), options.cpu)
         load_libraries()
+        options.cpu.rest()
         found = stored.tables
         tune_model(stored.model, found, builder, runner, log)
     return _verified(stored, found, shapes, output, arrays, options)
@@ -117,14 +123,17 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
     """Write what stands the comparison: operators go back to their old tables until every shape is good."""
     before = {t.workload: t for t in stored.tables.tables}
     old, kept = _function(stored.bundle), dict[str, str]()
+    options.cpu.rest()
     given, bits = arrays(old), stored.bundle.program.asked.deterministic == "batch"
     while True:
         bundle = with_tables(stored, found)
         new, changed = _function(bundle), found.changed
+        options.cpu.rest()
         results, against = list[Compared](), None
         for dims, _ in shapes:
             same = not _blamed(stored, changed, before, dims)
-            result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.rest)
+            with options.cpu.whole():
+                result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.rest)
             options.compared(result)
             results.append(result)
             if not result.good:

@@ -5,7 +5,7 @@ A step of an optimizer has one for each parameter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.op_kinds import OpKind
@@ -41,6 +41,10 @@ def twins(graph: Graph, apart: Collection[tuple[int, int]] = ()) -> list[Twin]:
 
 
 def _parts(graph: Graph) -> list[list[ir.Operation]]:
+    return connected([op for op in graph.order if op.results and (graph.computes(op) or graph.kinds[op] not in _REPEATED)])
+
+
+def connected(members: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
     """Operations that read each other's results, or the same tensor, together and in order."""
     parent: dict[object, object] = {}
 
@@ -50,7 +54,6 @@ def _parts(graph: Graph) -> list[list[ir.Operation]]:
             node = up
         return node
 
-    members = [op for op in graph.order if op.results and (graph.computes(op) or graph.kinds[op] not in _REPEATED)]
     inside = set(members)
     for op in members:
         single = all(_rank(r) == 0 for r in op.results)

@@ -50,6 +50,13 @@ def lift(module: ir.Module, fn: ir.Operation) -> None:
     _Lifter(module, fn).run()
 
 
+def lifted(module: ir.Module, fn: ir.Operation, ops: Sequence[ir.Operation], wanted: Sequence[ir.Value],
+           before: ir.Operation) -> list[ir.Value]:
+    """The values `wanted` of some operations, as results of a call in front of `before` of a function that does what they do."""
+    lifter = _Lifter(module, fn)
+    return lifter.lifted(ops, wanted, lifter.dims(), before, False)
+
+
 @dataclass
 class _Captured:
     """What operations use of what is around them: tensors and scalars, each once, in order."""
@@ -72,11 +79,15 @@ class _Lifter:
 
     def run(self) -> None:
         block = self.fn.regions[0].blocks[0]
+        self.block(block, self.dims())
+        erase_dead(block)
+
+    def dims(self) -> dict[str, ir.Value]:
+        """The values of the function's dims."""
         known = {name for named in argument_attributes(self.fn) if DIMS in named
                  for text in ir.ArrayAttr(named[DIMS]) if isinstance(text, ir.StringAttr)
                  for name in Expr.parse(ir.StringAttr(text).value).symbols}
-        self.block(block, {name: self.sizes.value(Expr.dim(name)) for name in sorted(known)})
-        erase_dead(block)
+        return {name: self.sizes.value(Expr.dim(name)) for name in sorted(known)}
 
     def block(self, block: ir.Block, dims: Mapping[str, ir.Value]) -> None:
         """dims: the values of the dims here."""
@@ -104,7 +115,7 @@ class _Lifter:
             read = [i for i, v in enumerate(last.operands) if isinstance(v.type, ir.RankedTensorType)]
         wanted = [last.operands[i] for i in read]
         if wanted and (body or not at_test):
-            found = self._lifted(body, wanted, dims, last, False)
+            found = self.lifted(body, wanted, dims, last, False)
             with ir.InsertionPoint(last):
                 for i, value in zip(read, found, strict=True):
                     last.operands[i] = tensor.ExtractOp(value, []).result if at_test else value
@@ -113,13 +124,13 @@ class _Lifter:
                 inner.erase()
 
     def _frame(self, op: ir.Operation, dims: Mapping[str, ir.Value]) -> None:
-        found = self._lifted([op], list(op.results), dims, op, True)
+        found = self.lifted([op], list(op.results), dims, op, True)
         for old, new in zip(op.results, found, strict=True):
             old.replace_all_uses_with(new)
         op.erase()
 
-    def _lifted(self, ops: Sequence[ir.Operation], wanted: Sequence[ir.Value], dims: Mapping[str, ir.Value], before: ir.Operation,
-                frame: bool) -> list[ir.Value]:
+    def lifted(self, ops: Sequence[ir.Operation], wanted: Sequence[ir.Value], dims: Mapping[str, ir.Value], before: ir.Operation,
+               frame: bool) -> list[ir.Value]:
         """Results of a call, in front of `before`, of a function that does what `ops` do. frame: it holds a branch or loop."""
         shapes = SymbolicShapes(self.fn)
         kept = [v for v in wanted if isinstance(v.type, ir.RankedTensorType) or not frame]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Timing:
     """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
-    of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long."""
+    of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long. rest: seconds
+    without work for each second of a batch or of a round, so that others have the core in between; of the limits they count for
+    the last one alone."""
 
     warmup: float = 0.002
     batch: float = 0.001
@@ -20,8 +22,10 @@ class Timing:
     error: float = 0.02
     turn: float = 0.0002
     longest: float = 2.0
+    rest: float = 0.0
 
 
+_LONGEST_REST = 0.05  # seconds
 _PAIR = 2  # figures at least, of which a middle and a spread can be told
 _WAKE, _LONG = Timing(warmup=0.00006), 0.001  # seconds of a call that needs no others before it
 _SLOW, _FEW = 0.005, 3  # seconds of a call that lasts over what disturbs short ones, and rounds of such at least
@@ -33,12 +37,25 @@ def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[flo
     repeat = max(1, round(timing.batch / warm_up(call, timing)))
     times: list[float] = []
     while len(times) < timing.most:
+        start = time.perf_counter()
         times.append(time_batch(call, repeat))
         if len(times) >= timing.fewest and spread(times) <= timing.error:
             break
         if time.perf_counter() - begin > timing.longest:
             break
+        _rest(start, timing, call)
     return times
+
+
+def _rest(start: float, timing: Timing, *calls: Callable[[], object]) -> float:
+    """Give way after what began at `start`, then bring operands back; returns seconds."""
+    if not timing.rest:
+        return 0.0
+    begin = time.perf_counter()
+    time.sleep(min(timing.rest * (begin - start), _LONGEST_REST))
+    for call in calls:
+        call()
+    return time.perf_counter() - begin
 
 
 def time_beside(call: Callable[[], object], other: Callable[[], object], timing: Timing = Timing()) -> list[float]:
@@ -52,7 +69,7 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     fewest = min(timing.fewest, _FEW) if min(costs) > _SLOW else timing.fewest
     begin = time.perf_counter()
     while len(ratios) < fewest or time.perf_counter() - begin < timing.most * timing.batch:
-        first = len(ratios) % 2
+        start, first = time.perf_counter(), len(ratios) % 2
         times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
         ratios.append(times[0] / times[1])
         enough = len(ratios) >= fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
@@ -60,6 +77,7 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
             break
         if len(ratios) >= _PAIR and time.perf_counter() - whole > timing.longest:
             break
+        begin += _rest(start, timing, call, other)
     return ratios
 
 

@@ -16,11 +16,14 @@ from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.runner_requests import Run, RunnerReply
 from tilewright.search.runner.serving import reply_channel, serve
 
+REST = "--rest="  # seconds without work for each second of timing (runtime/host/benchmark.py)
+
 
 def main() -> None:
     replies = reply_channel()
     weights = next((Weights.parse(a) for a in sys.argv[1:] if a.startswith("--weights=")), WARM)
-    runner = HostRunner(HostDevice(), Timing(), weights=weights)
+    rest = next((float(a.removeprefix(REST)) for a in sys.argv[1:] if a.startswith(REST)), 0.0)
+    runner = HostRunner(HostDevice(), Timing(rest=rest), weights=weights)
 
     def run(workload: Workload, code: bytes, request: Run) -> RunnerReply:
         try:

@@ -23,7 +23,7 @@ from tilewright.search.task_scheduler.peak import Peak
 _IDLE = 2  # steps without a gain after which a bucket rests
 _NAMES = {1: ("all",), 2: ("small", "large"), 3: ("small", "middle", "large")}
 _UNKNOWN = 100.0  # times the ideal, before anything ran
-_MEASURED, _CALLS = 0.02, 8  # seconds of a measurement besides its calls, and how many calls a long one is
+_MEASURED, _CALLS = 0.1, 8  # seconds of a shape besides the calls of a measurement, and how many calls a long one is
 _CUT = 2.0  # times its length, after which a slot is cut short within a step
 
 
@@ -234,7 +234,7 @@ def finish(uses: Sequence[OperatorUse], seconds: float | None, trials: int | Non
     """Verify and certify each operator, in `seconds` for all together, or, None, by so many trials, certificates apart, or,
     None too, by as many as its own allow.
 
-    Each has its part of the time by what its measurements take. What one leaves goes to those after it.
+    Each has its part of the time, half of it evenly, half by what its measurements take. What one leaves goes to those after it.
     """
     found: dict[str, Tuned] = {}
     begin = uses[0].tuner.ledger.clock() if uses else 0.0
@@ -242,8 +242,8 @@ def finish(uses: Sequence[OperatorUse], seconds: float | None, trials: int | Non
     for number, use in enumerate(uses):
         ledger = use.tuner.ledger
         left = None if seconds is None else max(0.0, begin + seconds - ledger.clock())
-        left = None if left is None else left * costs[number] / sum(costs[number:])
         count, before = len(uses) - number, ledger.verified
+        left = None if left is None else left * (1 / count + costs[number] / sum(costs[number:])) / 2
         part = None if trials is None else max(0, round(trials / count))
         found[ledger.task.workload.key] = use.tuner.finish(left, part)
         trials = None if trials is None else trials - (ledger.verified - before)

@@ -6,6 +6,7 @@ A ParallelTuner runs on it as it does on a real farm, so that what limits a farm
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,15 +22,22 @@ from tilewright.search.task_scheduler.simulation import SimulatedClock, TableArm
 
 @dataclass(frozen=True)
 class Faults:
-    """share: of tasks whose actor is lost, half through. node_seconds: time between two losses of a node, with all that runs
-    there; 0: none is lost. nodes: that builders and runners are spread over. away: seconds until one is back. notice: until a
-    loss is seen."""
+    """What is lost. Defaults of seconds are assumed; `python -m tools.farm_faults` tells those of a real cluster.
+
+    Attributes:
+        share: of tasks whose actor is lost, half through.
+        notice: until that is seen, and the task goes to another actor. back: from then on until another one has its place.
+        node_seconds: time between two losses of a node, with all that runs there, the first of them at a random time; 0: none.
+        nodes: that builders and runners are spread over. node_notice: until the loss of one is seen. away: until one is back.
+    """
 
     share: float = 0.0
     node_seconds: float = 0.0
     nodes: int = 8
-    away: float = 20.0
     notice: float = 2.0
+    back: float = 0.0
+    node_notice: float = 2.0
+    away: float = 20.0
 
 
 @dataclass(order=True)
@@ -43,6 +51,7 @@ class _Task:
     place: int = field(compare=False)
     tries: int = field(compare=False)
     lost: bool = field(compare=False, default=False)
+    with_node: bool = field(compare=False, default=False)
 
 
 class SimulatedJobs:
@@ -66,7 +75,7 @@ class SimulatedJobs:
         self._waiting: tuple[list[_Task], list[_Task]] = ([], [])
         self._free = [self.builders, self.runners]
         self._away: list[tuple[float, int, int]] = []  # until when, builders, runners
-        self._next_loss = self.faults.node_seconds or float("inf")
+        self._next_loss = self.faults.node_seconds * self._rng.random() if self.faults.node_seconds else math.inf
         self._order = 0
         self.lost = self.failed = 0
         self.busy = 0.0
@@ -89,26 +98,36 @@ class SimulatedJobs:
         self._submit(True, job.number, duration, JobEnd(job.number, None, job.places, tuple(found), duration))
 
     def done(self, seconds: float | None) -> list[JobEnd]:
-        while self._running:
-            self._lose_nodes(self._running[0].end)
+        while self._running or (self._away and any(self._waiting)):
+            back = min((at for at, *_ in self._away), default=math.inf)
+            self._lose_nodes(min(back, self._running[0].end if self._running else math.inf))
+            if not self._running or back < self._running[0].end:
+                self.clock.now = max(self.clock.now, min(at for at, *_ in self._away))
+                self._return()
+                self._begin()
+                continue
             task = heapq.heappop(self._running)
             self.clock.now = max(self.clock.now, task.end)
-            self._return_nodes()
-            self._free[task.is_run] += 1
-            end = None if task.lost else task.result
-            if task.lost:
-                self.lost += 1
-                if task.tries < 2:
-                    self._submit(task.is_run, task.number, task.duration, task.result, task.tries + 1)
-                else:
-                    self.failed += 1
-                    end = self._given_up(task)
-            else:
+            end = self._lost(task) if task.lost else task.result
+            if not task.lost:
                 self.busy += task.duration * task.is_run
+                self._free[task.is_run] += 1
             self._begin()
             if end is not None:
                 return [end]
         return []
+
+    def _lost(self, task: _Task) -> JobEnd | None:
+        """Try a task once more; its end where that was done. Its actor is back after a time, or with its node."""
+        self.lost += 1
+        if not task.with_node:
+            self._away.append((self.clock.now + self.faults.back, int(not task.is_run), int(task.is_run)))
+            self._return()
+        if task.tries < 2:
+            self._submit(task.is_run, task.number, task.duration, task.result, task.tries + 1)
+            return None
+        self.failed += 1
+        return self._given_up(task)
 
     def _given_up(self, task: _Task) -> JobEnd:
         reason = "two actors were lost over it"
@@ -146,11 +165,12 @@ class SimulatedJobs:
                 self._free[kind] -= gone[kind]
             self._away.append((now + self.faults.away, *gone))
             for task in self._running:
-                if task.place == node and not task.lost:
-                    task.lost, task.end = True, now + self.faults.notice
+                if task.place == node and not task.with_node:
+                    task.lost, task.with_node, task.end = True, True, now + self.faults.node_notice
+                    self._free[task.is_run] += 1  # it ran on what is gone
             heapq.heapify(self._running)
 
-    def _return_nodes(self) -> None:
+    def _return(self) -> None:
         for entry in [a for a in self._away if a[0] <= self.clock.now]:
             self._away.remove(entry)
             _, *back = entry

@@ -1,10 +1,14 @@
 """Refinement under load: what calls take while a model is refined and swapped, and how much faster its traffic is afterwards.
 
-    python -m tools.bench refined --models bert_layer,gpt2_block --mixes mnli,cola,mrpc --tune 40 --seconds 60 --cpu-share 0.1
+    python -m tools.bench refined --part search --models bert_layer,gpt2_block --mixes mnli,cola,mrpc --keep FOLDER
+    python -m tools.bench refined --part load --models bert_layer,gpt2_block --mixes mnli,cola,mrpc --keep FOLDER
 
-A model is tuned for a uniform range and saved. Threads call it with lengths of a data set, each after a pause; first alone, then
-while `tilewright refine` runs in a process of its own, then while `reload` swaps versions. Latencies are compared between
-these parts; the speeds of the two versions at every counted shape are those that refine measured, in turns.
+`search`: a model is tuned for a uniform range, and refined for the lengths of a data set, with no calls beside it. `load`: both
+versions are timed in turns at every length of the mix; then threads call the model with those lengths, each after a pause, in
+windows that alternate: nothing beside them, a whole `tilewright refine` in a process of its own, nothing, swaps by `reload`.
+The latency of a call is taken over the median of its length in windows with nothing beside. `p99_refine` and `p99_swap` are
+quantiles over that of the windows with nothing beside, and `control` compares every other of these with the rest: what is
+beside the calls is told from noise where it differs more than that. Without `--part` both are made.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +30,17 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.refinement.refine import RefineOptions, refine
+from tilewright.compiler.verification.verify_in_turns import Arrays, compare
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.program import Argument
+from tilewright.runtime.program.traffic import SeenShape, Traffic
 from tools.bench import command
 
 ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 128
+ALONE = "alone"
+_SWAPS, _BETWEEN = 10, 0.3  # in a window, and seconds after each
 
 
 def bert_layer() -> Any:
@@ -54,14 +65,18 @@ MODELS = {"bert_layer": bert_layer, "gpt2_block": gpt2_block}
 
 
 class Load:
-    """Threads that call a function with drawn lengths, each `pause` seconds after its last call ended."""
+    """Threads that call a function with drawn lengths, each `pause` seconds after its last call ended.
+
+    windows: (what was beside the calls, begin, end), by `time.perf_counter`.
+    """
 
     def __init__(self, fn: CompiledFunction, lengths: Sequence[int], threads: int, pause: float) -> None:
         self.fn, self.lengths, self.pause = fn, lengths, pause
         self.failed = self.wrong = 0
         self.latencies: list[tuple[float, int, float]] = []
+        self.windows: list[tuple[str, float, float]] = []
         self._stop = threading.Event()
-        self._inputs = {n: arguments_at(fn, n) for n in sorted(set(lengths))}
+        self._inputs = arguments_of(fn, lengths)
         self._wanted = {n: fn(*self._inputs[n]) for n in self._inputs}
         self._threads = [threading.Thread(target=self._call, args=(i,)) for i in range(threads)]
         for thread in self._threads:
@@ -72,14 +87,20 @@ class Load:
         for thread in self._threads:
             thread.join()
 
-    def excess(self, begin: float, end: float, alone: float) -> list[float]:
-        """Latencies of calls between two times, each over the median of its length in the calls before `alone`."""
-        before: dict[int, list[float]] = {}
-        for at, n, seconds in self.latencies:
-            if at < alone:
-                before.setdefault(n, []).append(seconds)
-        middle = {n: float(np.median(v)) for n, v in before.items()}
-        return [seconds / middle[n] for at, n, seconds in self.latencies if begin <= at < end and n in middle]
+    def window(self, beside: str, work: Callable[[], object]) -> None:
+        """A window that lasts as long as some work."""
+        begin = time.perf_counter()
+        work()
+        self.windows.append((beside, begin, time.perf_counter()))
+
+    def excess(self) -> list[tuple[str, list[float]]]:
+        """Of each window, latencies of the calls that began in it, over the median of their length where nothing was beside."""
+        calls = [(what, [(n, s) for at, n, s in self.latencies if begin <= at < end]) for what, begin, end in self.windows]
+        alone: dict[int, list[float]] = {}
+        for n, seconds in (call for what, found in calls if what == ALONE for call in found):
+            alone.setdefault(n, []).append(seconds)
+        middle = {n: float(np.median(v)) for n, v in alone.items()}
+        return [(what, [seconds / middle[n] for n, seconds in found if n in middle]) for what, found in calls]
 
     def _call(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -100,12 +121,28 @@ class Load:
 
 def arguments_at(fn: CompiledFunction, length: int) -> list[np.ndarray]:
     """Random arguments; weights scaled so that activations stay near 1."""
-    rng = np.random.default_rng(0)
     found = []
-    for a in fn.inputs:
-        shape = [length if d == "T" else int(d) for d in a.dims or ()]
-        scale = 0.03 if len(shape) == 2 and "T" not in (a.dims or ()) else 1.0
-        found.append((scale * rng.standard_normal(shape)).astype(np.float32))
+    for number, a in enumerate(fn.inputs):
+        shape = [int(d) if d.isdigit() else length for d in a.dims or ()]
+        scale = 0.03 if len(shape) == 2 and _is_weight(a) else 1.0
+        found.append((scale * np.random.default_rng([number, length]).standard_normal(shape)).astype(np.float32))
+    return found
+
+
+def _is_weight(argument: Argument) -> bool:
+    return all(d.isdigit() for d in argument.dims or ())
+
+
+def arguments_of(fn: CompiledFunction, lengths: Iterable[int]) -> dict[int, list[np.ndarray]]:
+    """Arguments at each length; weights are the same arrays at all of them."""
+    first: list[np.ndarray] | None = None
+    found: dict[int, list[np.ndarray]] = {}
+    for n in sorted(set(lengths)):
+        own = arguments_at(fn, n)
+        if first is not None:
+            own = [kept if _is_weight(i) else a for i, a, kept in zip(fn.inputs, own, first, strict=True)]
+        first = first or own
+        found[n] = own
     return found
 
 
@@ -113,74 +150,158 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser: argparse.ArgumentParser = command.parser("refined", __doc__)
     parser.add_argument("--models", default="bert_layer,gpt2_block")
     parser.add_argument("--mixes", default="mnli,cola,mrpc")
-    parser.add_argument("--tune", type=float, default=40.0, help="seconds of the search for the uniform range")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of the refinement's search")
-    parser.add_argument("--alone", type=float, default=15.0, help="seconds of load before it")
-    parser.add_argument("--cpu-share", type=float, default=0.1)
+    parser.add_argument("--part", choices=("search", "load"), help="that alone, with --keep")
+    parser.add_argument("--tune", type=float, default=60.0, help="seconds of the search for the uniform range")
+    parser.add_argument("--refine", type=float, default=60.0, help="seconds of the refinement that nothing runs beside")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of the search of a refinement beside calls")
+    parser.add_argument("--alone", type=float, default=12.0, help="seconds of a window with nothing beside")
+    parser.add_argument("--repeats", type=int, default=2, help="refinements beside calls, of each mix")
+    parser.add_argument("--cpu-share", type=float, default=0.1, help="of a refinement beside calls")
     parser.add_argument("--threads", type=int, default=4, help="that call")
-    parser.add_argument("--pause", type=float, default=0.05, help="seconds between a thread's calls, on average")
+    parser.add_argument("--pause", type=float, default=0.025, help="seconds between a thread's calls, on average")
     parser.add_argument("--shapes", type=int, default=12, help="distinct lengths of a mix")
-    parser.add_argument("--keep", type=Path, help="folder of the tuned models; those that are there are taken")
+    parser.add_argument("--keep", type=Path, help="folder of the models; those that are there are taken")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
     lengths = json.loads((ROOT / "tools" / "bench" / "ragged" / "lengths.json").read_text())["first"]
-    for name in args.models.split(","):
-        fn = tuned(name, args)
-        for mix in args.mixes.split(","):
-            drawn = chosen(lengths[mix], args.shapes)
-            row = {"model": name, "mix": mix, **measured(fn, drawn, args)}
-            print(json.dumps(row), flush=True)
-            if args.json is not None:
-                with args.json.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(row) + "\n")
+    with tempfile.TemporaryDirectory() as name:
+        folder = args.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for model in args.models.split(","):
+            tails: list[tuple[str, list[float]]] = []
+            for mix in args.mixes.split(","):
+                pair, drawn = Pair.of(folder, model, mix), chosen(lengths[mix], args.shapes)
+                row: dict[str, Any] = {"model": model, "mix": mix}
+                if args.part != "load":
+                    row |= searched(pair, drawn, args)
+                if args.part != "search":
+                    found, more = under_load(pair, drawn, args)
+                    tails += more
+                    row |= {**in_turns(pair, drawn), **found}
+                told(row, args.json)
+            if tails:
+                told({"model": model, "mix": "all", **quantiles(tails)}, args.json)
     return 0
 
 
-def tuned(name: str, args: argparse.Namespace) -> CompiledFunction:
-    """A model tuned for its uniform range, now or before."""
-    path = None if args.keep is None else args.keep / f"{name}.tw"
-    if path is not None and path.exists():
-        return tw.load(path)
-    model, dims = MODELS[name]()
-    fn = tw.tune(model, dims, seconds=args.tune, options={"threads": 1})
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fn.save(path)
-    return fn
+def told(row: dict[str, Any], out: Path | None) -> None:
+    print(json.dumps(row), flush=True)
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Files of a model as it was tuned for its whole range, and as it was refined for a mix."""
+
+    model: str
+    old: Path
+    new: Path
+
+    @staticmethod
+    def of(folder: Path, model: str, mix: str) -> Pair:
+        return Pair(model, folder / f"{model}.tw", folder / f"{model}.{mix}.tw")
+
+
+def searched(pair: Pair, lengths: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
+    """Make what is not there of both; what the refinement said."""
+    if not pair.old.exists():
+        model, dims = MODELS[pair.model]()
+        tw.tune(model, dims, seconds=args.tune, options={"threads": 1}).save(pair.old)
+    if pair.new.exists():
+        return {}
+
+    def arrays(fn: CompiledFunction) -> Arrays:
+        given = arguments_of(fn, lengths)
+        return lambda dims: given[dims["T"]]
+
+    done = refine(pair.old, traffic_of(lengths), pair.new, arrays, RefineOptions(args.refine))
+    return {"changed": list(done.changed), "kept": dict(done.kept)}
+
+
+def traffic_of(lengths: Sequence[int]) -> Traffic:
+    return Traffic(tuple(SeenShape({"T": n}, calls) for n, calls in Counter(lengths).items()))
+
+
+def refined_beside(old: Path, lengths: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
+    """Run `tilewright refine` as a service would; what it said at its end, or the error."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        traffic_of(lengths).save(folder / "traffic.json")
+        line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(folder / "traffic.json"), "--seconds",
+                str(args.seconds), "--cpu-share", str(args.cpu_share), "-o", str(folder / "new.tw"), "--json"]
+        ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
+    events = list(map(json.loads, ran.stdout.splitlines()))
+    said: dict[str, Any] = next((e for e in events if e["event"] == "refined"), {"error": ran.stderr[-300:]})
+    return {name: said[name] for name in ("changed", "kept", "seconds", "rested", "error") if name in said}
+
+
+def in_turns(pair: Pair, lengths: Sequence[int]) -> dict[str, Any]:
+    """How many times as fast the refined version is: geometric mean over the mix, and where that is least."""
+    old, new = tw.load(pair.old), tw.load(pair.new)
+    given = arguments_of(old, lengths)
+    found = {n: compare(old, new, {"T": n}, lambda dims: given[dims["T"]], False) for n in given}
+    logs = [-np.log(found[n].ratio) for n in lengths if not found[n].wrong]
+    return {"faster": float(np.exp(np.mean(logs))), "worst": min(1 / c.ratio for c in found.values() if not c.wrong),
+            "best": max(1 / c.ratio for c in found.values() if not c.wrong), "lengths": dict(Counter(map(str, lengths))),
+            "unlike": sum(bool(c.wrong) for c in found.values())}
+
+
+def under_load(pair: Pair, lengths: Sequence[int],
+               args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, list[float]]]]:
+    """One mix under load: the row, and the latencies of each window."""
+    served = tw.load(pair.old)
+    served.count()
+    load = Load(served, lengths, args.threads, args.pause)
+    said: list[dict[str, Any]] = []
+
+    def alone() -> None:
+        time.sleep(args.alone)
+
+    def refining() -> None:
+        said.append(refined_beside(pair.old, lengths, args))
+
+    def swapping() -> None:
+        for i in range(_SWAPS):
+            served.reload(pair.new if i % 2 == 0 else pair.old)
+            time.sleep(_BETWEEN)
+
+    try:
+        load.window(ALONE, alone)
+        for _ in range(args.repeats):
+            load.window("refine", refining)
+            load.window(ALONE, alone)
+            load.window("swap", swapping)
+            load.window(ALONE, alone)
+    finally:
+        load.end()
+    tails = load.excess()
+    counted = sum(s.calls for s in served.traffic().shapes)
+    return {**quantiles(tails), "refined": said, "calls": len(load.latencies), "counted": counted, "failed": load.failed,
+            "wrong": load.wrong}, tails
+
+
+def quantiles(windows: Sequence[tuple[str, list[float]]]) -> dict[str, Any]:
+    """99 % quantiles over that of the windows with nothing beside, numbers of calls, and the quantile of every window."""
+    parts: dict[str, list[float]] = {}
+    for what, found in windows:
+        parts.setdefault(what, []).extend(found)
+    alone = [found for what, found in windows if what == ALONE]
+    middle = _p99(parts[ALONE])
+    halves = [_p99([s for found in alone[i::2] for s in found]) for i in (0, 1)]
+    row: dict[str, Any] = {f"p99_{what}": _p99(found) / middle for what, found in parts.items() if what != ALONE}
+    each = [(what, _p99(found)) for what, found in windows]
+    return {**row, "control": halves[0] / halves[1], "p99_alone": middle, "each": each,
+            "medians": {what: float(np.median(found)) for what, found in parts.items()},
+            "of": {what: len(found) for what, found in parts.items()}}
+
+
+def _p99(found: Sequence[float]) -> float:
+    return float(np.quantile(found, 0.99)) if found else float("nan")
 
 
 def chosen(lengths: Sequence[int], count: int) -> list[int]:
     """Lengths within the range, at most so many distinct ones: quantiles, which keep the mix."""
     found = sorted(n for n in lengths if 1 <= n <= LONGEST)
     return [found[int((i + 0.5) * len(found) / count)] for i in range(count)]
-
-
-def measured(fn: CompiledFunction, lengths: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
-    """One mix: load alone, load beside the refinement, load while versions are swapped."""
-    with tempfile.TemporaryDirectory() as folder:
-        old, new, traffic = (Path(folder) / n for n in ("old.tw", "new.tw", "traffic.json"))
-        fn.save(old)
-        served = tw.load(old)
-        served.count()
-        load = Load(served, lengths, args.threads, args.pause)
-        time.sleep(args.alone)
-        served.traffic().save(traffic)
-        begin = time.perf_counter()
-        line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(traffic), "--seconds", str(args.seconds),
-                "--cpu-share", str(args.cpu_share), "-o", str(new), "--json"]
-        ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
-        refined = time.perf_counter()
-        event: dict[str, Any] = next((e for e in map(json.loads, ran.stdout.splitlines()) if e["event"] == "refined"), {})
-        compared = [e for e in map(json.loads, ran.stdout.splitlines()) if e["event"] == "compared"]
-        for i in range(10):
-            served.reload(new if i % 2 == 0 else old)
-            time.sleep(0.3)
-        end = time.perf_counter()
-        load.end()
-    parts = {"alone": (0.0, begin), "refine": (begin, refined), "swap": (refined, end)}
-    ratios = {part: load.excess(*span, begin) for part, span in parts.items()}
-    tails = {f"p99_{part}": float(np.quantile(found, 0.99)) for part, found in ratios.items() if found}
-    found = {name: event.get(name) for name in ("faster", "worst", "changed", "kept")}
-    return {**found, **tails, "compared": len(compared), "seconds": refined - begin, "calls": len(load.latencies),
-            "failed": load.failed, "wrong": load.wrong, "lengths": dict(Counter(map(str, lengths))),
-            "error": "" if event else ran.stderr[-300:]}

@@ -459,8 +459,7 @@ class MatmulEmitter:
 
             def vector(j: Index) -> None:
                 at = j * self.config.lanes
-                value = scratch.load([i, Index.ramp(at, self.config.lanes)])
-                self._store(point, columns.first[0] + at, value, mask(j))
+                self._store(point, columns.first[0] + at, scratch.load([i, Index.ramp(at, self.config.lanes)]), mask(j))
 
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 

@@ -10,6 +10,8 @@ from unit.graph_models import EXP, SUM, R, T, W, X, assert_same, generic, matmul
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation import outlined_model
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.host.plan_steps import If, Positive
@@ -60,19 +62,22 @@ def wide() -> ops.Graph:
     return g
 
 
-def test_few_long_rows_have_another_partition_than_many() -> None:
+def test_few_long_rows_have_another_partition_than_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlined_model, "SPLIT_CORES", 1)
     planned = outline(Compilation(wide(), {"T": (1, 4096)}, full_target("host")))
     [step] = [s for s in planned.plan.steps if isinstance(s, If)]
     assert isinstance(step.condition, Positive)
     assert len({len(side) for side in (step.then, step.otherwise)}) == 2 or len(planned.plan.calls) == 3
-    fn = tw.compile(wide(), {"T": (1, 4096)})
+    fn = tw.compile(wide(), {"T": (1, 4096)}, options={"builder": LocalBuilder(full_target("host"))})
     for rows in (1, 2, 3, 40):
         given = np.random.default_rng(rows).standard_normal((rows, 65536)).astype(np.float32)
         y, s = fn(given)
         np.testing.assert_allclose(y, np.exp(given.astype(np.float64)), rtol=1e-6)
         np.testing.assert_allclose(s, given.sum(1, dtype=np.float64), atol=2e-3)
     held = outline(Compilation(wide(), {"T": (1, 4096)}, full_target("host"), options=tw.CompileOptions(deterministic="batch")))
-    assert not any(isinstance(s, If) for s in held.plan.steps)
+    monkeypatch.setattr(outlined_model, "SPLIT_CORES", 1 << 20)
+    few = outline(Compilation(wide(), {"T": (1, 4096)}, full_target("host")))
+    assert not any(isinstance(s, If) for plan in (held.plan, few.plan) for s in plan.steps)
 
 
 def test_functions_with_branches_and_cuts_are_not_split() -> None:

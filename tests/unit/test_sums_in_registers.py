@@ -65,3 +65,17 @@ def test_no_sum_of_a_full_block_is_in_memory(body: str, rows: str) -> None:
     assert full
     for each in full:
         assert not [line for line in each if re.search(r"ymm\d+, -?\d*\(%rsp\)", line)], "\n".join(each)
+
+
+def test_no_address_of_rows_of_any_length_is_in_memory() -> None:
+    """The columns of a block are a number of bytes from one another, however far apart rows are."""
+    a, b, out = T("f32", ("G", "T", 64)), T("f32", ("G", 64, "N")), T("f32", ("G", "T", "N"))
+    text = workload({"a": a, "b": b}, ["G", "T", "N"], f"""{filled("zero", out, "0.0")}
+%r = linalg.batch_matmul ins(%a, %b : {a.type()}, {b.type()}) outs(%zero : {out.type()}) -> {out.type()}""", {"r": out})
+    target = Target.parse("host:x86-64-v3")
+    built = build_kernel(text, "", "kernel", "host_matmul{mr=4 nv=3 lanes=8 prefetch=8 exact-tails=true}", target)
+    full = [x for x in loops(compile_assembly(built.llvm_ir, target)) if sum("vfmadd" in line for line in x) == 12
+            and sum("vbroadcastss" in line for line in x) == 4 and not any("vmaskmov" in line for line in x)]
+    assert full
+    assert min(len([line for line in x if "(%rsp)" in line]) for x in full) == 0
+    assert min(map(len, full)) <= 36

@@ -33,7 +33,7 @@ from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import functions, ir, new_context, operations
-from tilewright.passes.partition.cost import SPEEDS
+from tilewright.passes.partition.cost import SPEEDS, Machine
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
@@ -67,6 +67,7 @@ class Cut:
 
 
 SPEEDS_OF = "partition"  # as calibrated figures name them
+SPLIT_CORES = Machine().threads
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
         passes = with_cut(passes_of(options, limits), cut, options.searches or options.log is not None)
-        if isinstance(limits, HostLimits) and not ragged and options.deterministic is not Deterministic.BATCH:
+        if _by_shape(options, limits) and not ragged:
             passes = [replace(p, by_shape=True) if isinstance(p, Fuse) else p for p in passes]
         if not ragged and cut == Cut() and not options.searches and options.log is None:
             share_equal_parts(module)
@@ -201,6 +202,11 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     together = isinstance(limits, HostLimits)
     graph = [replace(p, speeds=speeds_of(limits), together=together) if isinstance(p, Fuse) else p for p in graph]
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
+
+
+def _by_shape(options: CompileOptions, limits: Limits) -> bool:
+    """May a partition depend on the shape? On machines that have the cores which its prediction takes calls to run on."""
+    return isinstance(limits, HostLimits) and limits.cores >= SPLIT_CORES and options.deterministic is not Deterministic.BATCH
 
 
 def speeds_of(limits: Limits) -> tuple[int, ...]:

@@ -175,7 +175,14 @@ class Memory:
         return total
 
     def address(self, coords: Sequence[Index]) -> ir.Value:
-        return gep(self.pointer, self.offset(coords).value(self.index), self.stored)
+        return self._address(self.offset(coords))
+
+    def _address(self, offset: Index) -> ir.Value:
+        """Of an offset, or of each lane of it."""
+        if offset.beyond is None or offset.is_vector:
+            return gep(self.pointer, offset.value(self.index), self.stored)
+        start, further = offset.beyond
+        return gep(gep(self.pointer, start.value(self.index), self.stored), Index(further).value(self.index), self.stored)
 
     def load(self, coords: Sequence[Index], mask: ir.Value | None = None) -> ir.Value:
         """The element, or a vector of them when a coordinate is one; masked-off lanes read nothing and give 0."""
@@ -199,11 +206,11 @@ class Memory:
         if offset.is_vector and offset.step is not None and offset.step.const == 0:
             offset = offset.base
         if not offset.is_vector:
-            at = gep(self.pointer, offset.value(self.index), self.stored)
+            at = self._address(offset)
             return llvm.LoadOp(self.stored, at, alignment=alignment).result
         whole = vector_type(self.stored, offset.lanes)
         if offset.step is not None and offset.step.const == 1:
-            at = gep(self.pointer, offset.base.value(self.index), self.stored)
+            at = self._address(offset.base)
             alignment = self.alignment(offset)
             if mask is None:
                 return llvm.LoadOp(whole, at, alignment=alignment).result
@@ -211,7 +218,7 @@ class Memory:
         step = None if offset.step is None else offset.step.const
         if step is not None and (step == -1 or (mask is None and abs(step) <= WIDEST_STEP)):
             return self._stepped(offset, step, mask)
-        at = gep(self.pointer, offset.value(self.index), self.stored)
+        at = self._address(offset)
         every = mask if mask is not None else constant(integer_type(1), 1, offset.lanes)
         return llvm.intr_masked_gather(whole, at, every, [constant(self.stored, 0, offset.lanes)], alignment)
 
@@ -238,18 +245,18 @@ class Memory:
             value = widen(vector_type(self.stored, lanes_of(value)), value)
         alignment = byte_width(self.stored)
         if not offset.is_vector:
-            llvm.StoreOp(value, gep(self.pointer, offset.value(self.index), self.stored), alignment=alignment)
+            llvm.StoreOp(value, self._address(offset), alignment=alignment)
             return
         value = splat_to(value, offset.lanes)
         if offset.step is not None and offset.step.const == 1:
-            at = gep(self.pointer, offset.base.value(self.index), self.stored)
+            at = self._address(offset.base)
             alignment = self.alignment(offset)
             if mask is None:
                 llvm.StoreOp(value, at, alignment=alignment)
             else:
                 llvm.intr_masked_store(value, at, mask, alignment)
             return
-        at = gep(self.pointer, offset.value(self.index), self.stored)
+        at = self._address(offset)
         every = mask if mask is not None else constant(integer_type(1), 1, offset.lanes)
         llvm.intr_masked_scatter(value, at, every, alignment)
 

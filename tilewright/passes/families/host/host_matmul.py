@@ -389,14 +389,14 @@ class MatmulEmitter:
         vector, None when all.
         """
         lanes = self.config.lanes
-        places = tuple(at + j * lanes for j in range(vectors))
+        places = tuple(at.past(j * lanes) for j in range(vectors))
 
         def mask(j: Index | int) -> ir.Value | None:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
         masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
         whole = left.ge(vectors * lanes) if left is not None and self._tells_last else None
-        columns = Columns(tuple(first + x for x in places), masks, places, whole)
+        columns = Columns(tuple((first + at).past(j * lanes) for j in range(vectors)), masks, places, whole)
         low, high, mr = opaque(piece.low, self.kernel.index), piece.high, self.config.mr if piece.multiplies else 1
 
         def run(row: Index, height: int) -> None:
@@ -459,8 +459,7 @@ class MatmulEmitter:
 
             def vector(j: Index) -> None:
                 at = j * self.config.lanes
-                value = scratch.load([i, Index.ramp(at, self.config.lanes)])
-                self._store(point, columns.first[0] + at, value, mask(j))
+                self._store(point, columns.first[0] + at, scratch.load([i, Index.ramp(at, self.config.lanes)]), mask(j))
 
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 

@@ -17,7 +17,7 @@ from tilewright.runtime.call.results import address
 from tilewright.runtime.call.shape_counts import COUNTS, ShapeCounts
 from tilewright.runtime.call.torch_layout import fill_layout, torch_layout
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
-from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.errors import ArtifactError, DTypeError, ShapeError
 from tilewright.runtime.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.program import artifact
@@ -50,6 +50,8 @@ class HostCaller(Caller):
         self.lock = ForkSafeLock()
         self.more_table = 0
         self._knows_torch = False
+        takes = {output: source for source, output in program.donated}
+        self._taken = [takes[i] for i in range(len(program.outputs))] if len(takes) == len(program.outputs) else []
         self._memories = constants
         if not isinstance(constants, LazyConstants) or constants.are_read():
             self.hold_constants()
@@ -69,6 +71,12 @@ class HostCaller(Caller):
         if self.native is not None:
             if self.program.donated and not self._knows_torch and any(type(a).__module__ == "torch" for a in args):
                 self._know_torch()
+            if out is None and self._taken and len(args) == len(self.program.inputs):
+                over = tuple(args[i] for i in self._taken)
+                try:
+                    return self.native(*args, out=over if len(over) > 1 else over[0], threads=threads)
+                except (DTypeError, ShapeError):
+                    pass  # nothing has run: memory that cannot take its result is left, and what is wrong is told below
             arrays, wrap = self.binder.view(args)
             if wrap is not None:
                 if wrap is to_torch and not self._knows_torch:

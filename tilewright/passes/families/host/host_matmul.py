@@ -446,7 +446,7 @@ class MatmulEmitter:
                 for point, vectors in zip(points, sums, strict=True):
                     for j, value in enumerate(vectors):
                         self._store_of(columns, point, j, value)
-            forget_constants()
+            forget_constants(self.kernel.block)
             return
         scratch = self._memory("block", self.config.columns)
         for i, vectors in enumerate(sums):

@@ -32,7 +32,7 @@ from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.drift import Reference
-from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool, located
+from tilewright.search.runner.ray_actors import ActorKind, ActorLostError, ActorPool
 from tilewright.search.runner.ray_runner import (
     Measured,
     MeasureReply,
@@ -112,7 +112,7 @@ def toys(refuse: int = -1, size: int = 2, nodes: Sequence[str] = ()) -> tuple[Ac
             raise OptionError(f"toy {place} is refused: wanted another")
         return f"toy {place} {process}"
 
-    pool = ActorPool(ActorKind("toy", make, join, locate=located), size, lambda what, facts: events.append((what, facts)))
+    pool = ActorPool(ActorKind("toy", make, join), size, lambda what, facts: events.append((what, facts)))
     return pool, events
 
 
@@ -157,7 +157,7 @@ class Broken:
 
 def test_an_actor_that_cannot_start_is_refused_with_its_reason(cluster: Any) -> None:
     make = ray.remote(Broken).options(num_cpus=0).remote
-    pool = ActorPool(ActorKind("runner", lambda place: make(), lambda actor, patience: "", locate=located), 1)
+    pool = ActorPool(ActorKind("runner", lambda place: make(), lambda actor, patience: ""), 1)
     assert pool.wait(_PATIENCE) == 0 and pool.state.refused == {0: "runner 0 cannot start: ValueError: no GPU is here"}
     pool.close()
 

@@ -21,15 +21,7 @@ from tilewright.runtime import knobs
 from tilewright.runtime.target import Target
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.core_claim import unclaimed
-from tilewright.search.runner.ray_actors import (
-    ActorFacts,
-    ActorKind,
-    ActorLostError,
-    ActorPool,
-    located,
-    ray_module,
-    want_fingerprint,
-)
+from tilewright.search.runner.ray_actors import ActorFacts, ActorKind, ActorLostError, ActorPool, ray_module, want_fingerprint
 
 
 class BuilderActor:
@@ -62,7 +54,7 @@ class RayWorkers:
     def __init__(self, make: Callable[[int], Any], size: int,
                  told: Callable[[str, Mapping[str, Any]], None] = lambda what, facts: None) -> None:
         self._ray, self.time_limit = ray_module(), knobs.BUILD_SECONDS.get()
-        self.actors = ActorPool(ActorKind("builder", make, self._join, locate=located), size, told)
+        self.actors = ActorPool(ActorKind("builder", make, self._join), size, told)
         self._threads = ThreadPoolExecutor(size, "tilewright-builder")
 
     def submit(self, request: WorkerRequest) -> Future[KernelReply]:

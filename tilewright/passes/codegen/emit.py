@@ -179,10 +179,10 @@ class Memory:
 
     def _address(self, offset: Index) -> ir.Value:
         """Of an offset, or of each lane of it."""
-        if offset.beyond is None or offset.is_vector:
+        if offset.displaced is None or offset.is_vector:
             return gep(self.pointer, offset.value(self.index), self.stored)
-        start, further = offset.beyond
-        return gep(gep(self.pointer, start.value(self.index), self.stored), Index(further).value(self.index), self.stored)
+        start, displacement = offset.displaced
+        return gep(gep(self.pointer, start.value(self.index), self.stored), Index(displacement).value(self.index), self.stored)
 
     def load(self, coords: Sequence[Index], mask: ir.Value | None = None) -> ir.Value:
         """The element, or a vector of them when a coordinate is one; masked-off lanes read nothing and give 0."""

@@ -17,11 +17,11 @@ from tilewright.runtime.shape import Expr
 class Index:
     """Immutable. `type` is the integer type of coordinates (i64 on the host, i32 on a GPU), known once a value is.
 
-    `multiple`: a number that divides the value (of lane 0, for a ramp) for certain; 0 when the value is 0. `beyond`: a value and
-    a number whose sum is the value of lane 0, where addresses are to tell which are a number of bytes from one another.
+    `multiple`: a number that divides the value (of lane 0, for a ramp) for certain; 0 when the value is 0. `displaced`: a value
+    and a number whose sum is the value of lane 0, where addresses are to tell which are a number of bytes from one another.
     """
 
-    __slots__ = ("_value", "beyond", "const", "lanes", "multiple", "step", "type")
+    __slots__ = ("_value", "const", "displaced", "lanes", "multiple", "step", "type")
 
     def __init__(self, value: Index | int | ir.Value, step: Index | None = None, lanes: int = 1) -> None:
         self.const: int | None = None
@@ -30,10 +30,10 @@ class Index:
         self.step = step
         self.lanes = lanes
         self.multiple = 1
-        self.beyond: tuple[Index, int] | None = None
+        self.displaced: tuple[Index, int] | None = None
         if isinstance(value, Index):
             self.const, self._value, self.type, self.multiple = value.const, value._value, value.type, value.multiple
-            self.beyond = value.beyond
+            self.displaced = value.displaced
             if step is None:
                 self.step, self.lanes = value.step, value.lanes
         elif isinstance(value, int):
@@ -68,13 +68,13 @@ class Index:
             return self
         scalar = Index(0)
         scalar.const, scalar._value, scalar.type, scalar.multiple = self.const, self._value, self.type, self.multiple
-        scalar.beyond = self.beyond
+        scalar.displaced = self.displaced
         return scalar
 
-    def past(self, n: int) -> Index:
+    def displace(self, n: int) -> Index:
         """The value and n; addresses made with it are those of the value and a constant."""
         found = Index(self + n)
-        found.beyond = (self, n) if n and self.const is None else None
+        found.displaced = (self, n) if n and self.const is None else None
         return found
 
     def lane(self, number: int) -> Index:
@@ -129,8 +129,8 @@ class Index:
             return o + self
         total = self._fold(o, lambda a, b: a + b, arith.addi)._divided_by(gcd(self.multiple, o.multiple))
         for a, b in ((self, o), (o, self)):
-            if a.beyond is not None and not b.is_vector:
-                total.beyond = (a.beyond[0] + b, a.beyond[1])
+            if a.displaced is not None and not b.is_vector:
+                total.displaced = (a.displaced[0] + b, a.displaced[1])
         return total
 
     __radd__ = __add__

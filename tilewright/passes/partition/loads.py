@@ -56,12 +56,7 @@ class Loads:
             return [op] if op.name in ("tensor.collapse_shape", "tensor.extract_slice") or constant_pad(op) else None
         if expensive(op) or len(op.results) != 1:
             return None
-        chain = [op]
-        for value in op.operands:
-            producer = owner(value)
-            inner = self.chain(producer) if producer is not None else None
-            if inner is not None:
-                chain = [o for o in inner if o not in chain] + chain
+        chain = self._behind(op)
         count = sum(arithmetic(o) for o in chain)
         if count > LOAD_ARITHMETIC or (count and len(graph.users(op.results[0])) > 1):
             return None
@@ -86,10 +81,14 @@ class Loads:
             return None
         if len(producer.results) != 1 or len(graph.users(operand)) != 1:
             return None
-        chain = [producer]
-        for value in producer.operands:
-            made = owner(value)
-            inner = self.chain(made) if made is not None else None
+        return self._behind(producer)
+
+    def _behind(self, op: ir.Operation) -> list[ir.Operation]:
+        """An operation, after the chains of its operands that have one."""
+        chain = [op]
+        for value in op.operands:
+            producer = owner(value)
+            inner = self.chain(producer) if producer is not None else None
             if inner is not None:
                 chain = [o for o in inner if o not in chain] + chain
         return chain

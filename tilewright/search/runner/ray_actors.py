@@ -59,15 +59,14 @@ class ActorLostError(Exception):
 
 @dataclass(frozen=True)
 class ActorKind:
-    """name: in messages. make: starts an actor in a place of the pool, and returns its handle. join: asks it what it is, within
-    `patience` seconds; returns its name, or raises OptionError for one that is refused. locate: asks it where it runs, so that
-    its end can be seen to."""
+    """name: in messages. make: starts an actor in a place of the pool, and returns its handle, whose method `where` says in which
+    process, so that its end can be seen to. join: asks it what it is, within `patience` seconds; returns its name, or raises
+    OptionError for one that is refused."""
 
     name: str
     make: Callable[[int], Any]
     join: Callable[[Any, float], str]
     patience: float = 120.0
-    locate: Callable[[Any, float], ActorProcess | None] = lambda actor, patience: None
 
 
 @dataclass
@@ -272,10 +271,9 @@ class ActorPool:
             handle = self.kind.make(place)
             with self._changed:
                 self._handles[place] = handle
-            where = self.kind.locate(handle, self.kind.patience)
-            if where is not None:
-                with self._changed:
-                    self._where[place] = where
+            where = _located(handle, self.kind.patience)
+            with self._changed:
+                self._where[place] = where
             name = self.kind.join(handle, self.kind.patience)
         except OptionError as refused:
             self._refuse(place, handle, str(refused))
@@ -327,7 +325,7 @@ class ActorPool:
                 LOG.debug("an actor of %s cannot be killed: %s", self.kind.name, error)
 
 
-def located(actor: Any, patience: float) -> ActorProcess:
+def _located(actor: Any, patience: float) -> ActorProcess:
     """Where an actor with a method `where` runs."""
     return msgspec.json.decode(ray_module().get(actor.where.remote(), timeout=patience), type=ActorProcess)
 

@@ -26,15 +26,7 @@ from tilewright.search.protocols import KernelAt, Measurement
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.drift import Reference, reference_seconds
-from tilewright.search.runner.ray_actors import (
-    ActorFacts,
-    ActorKind,
-    ActorLostError,
-    ActorPool,
-    located,
-    ray_module,
-    want_fingerprint,
-)
+from tilewright.search.runner.ray_actors import ActorFacts, ActorKind, ActorLostError, ActorPool, ray_module, want_fingerprint
 from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
 from tilewright.search.runner.serving import WITH_PARENT
 from tilewright.search.runner.verification import Case
@@ -209,7 +201,7 @@ class RayRunner:
         self._under_way = 0
         self._lock, self._evaluating = threading.Lock(), threading.Lock()
         self._device = self.expect[1]
-        self.pool = ActorPool(ActorKind("runner", self.make, self._join, locate=located), self.size, self.told)
+        self.pool = ActorPool(ActorKind("runner", self.make, self._join), self.size, self.told)
 
     @property
     def device(self) -> str:

@@ -21,15 +21,7 @@ from tilewright.search.database.records import TuningRecord
 from tilewright.search.libraries import load_libraries
 from tilewright.search.runner.actor_process import ActorProcess
 from tilewright.search.runner.core_claim import unclaimed
-from tilewright.search.runner.ray_actors import (
-    ActorFacts,
-    ActorKind,
-    ActorLostError,
-    ActorPool,
-    located,
-    ray_module,
-    want_fingerprint,
-)
+from tilewright.search.runner.ray_actors import ActorFacts, ActorKind, ActorLostError, ActorPool, ray_module, want_fingerprint
 from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.propose import Proposal
 from tilewright.search.search_strategy.reckoner import LocalReckoner, Reckoner, Records, Subject, Wanted
@@ -115,7 +107,7 @@ class RayReckoners:
     def __init__(self, make: Callable[[int], Any], fingerprint: str,
                  told: Callable[[str, Mapping[str, Any]], None] = lambda what, facts: None) -> None:
         self._ray, self._fingerprint = ray_module(), fingerprint
-        self.pool = ActorPool(ActorKind("reckoner", make, self._join, locate=located), 1, told)
+        self.pool = ActorPool(ActorKind("reckoner", make, self._join), 1, told)
 
     def of(self, subject: Subject, form: CostForm) -> Reckoner:
         """A MakeReckoner."""

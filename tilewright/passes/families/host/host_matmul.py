@@ -389,14 +389,14 @@ class MatmulEmitter:
         vector, None when all.
         """
         lanes = self.config.lanes
-        places = tuple(at.past(j * lanes) for j in range(vectors))
+        places = tuple(at.displace(j * lanes) for j in range(vectors))
 
         def mask(j: Index | int) -> ir.Value | None:
             return None if left is None else lane_mask(left - Index(j) * lanes, lanes, self.kernel.index)
 
         masks = tuple(mask(j) if j == vectors - 1 else None for j in range(vectors))
         whole = left.ge(vectors * lanes) if left is not None and self._tells_last else None
-        columns = Columns(tuple((first + at).past(j * lanes) for j in range(vectors)), masks, places, whole)
+        columns = Columns(tuple((first + at).displace(j * lanes) for j in range(vectors)), masks, places, whole)
         low, high, mr = opaque(piece.low, self.kernel.index), piece.high, self.config.mr if piece.multiplies else 1
 
         def run(row: Index, height: int) -> None:
@@ -446,7 +446,7 @@ class MatmulEmitter:
                 for point, vectors in zip(points, sums, strict=True):
                     for j, value in enumerate(vectors):
                         self._store_of(columns, point, j, value)
-            forget_constants(self.kernel.block)
+            forget_constants()
             return
         scratch = self._memory("block", self.config.columns)
         for i, vectors in enumerate(sums):

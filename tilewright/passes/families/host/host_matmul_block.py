@@ -245,7 +245,7 @@ class Block:
             return
         if self.next_panel is not None:
             for line in range(0, self.config.columns, LINE // byte_width(memory.stored)):
-                llvm.intr_prefetch(memory.address([c.base for c in self._coords(loops, self.next_panel.past(line))]), 0, 2, 1)
+                llvm.intr_prefetch(memory.address([c.base for c in self._coords(loops, self.next_panel.displace(line))]), 0, 2, 1)
         if not self.config.prefetch:
             return
         k = plan.view.k[-1]

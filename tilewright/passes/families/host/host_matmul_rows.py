@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.passes.codegen.emit import all_of, is_float, loop, when
+from tilewright.passes.codegen.emit import all_of, loop, when
 from tilewright.passes.codegen.index import Index, delinearize, select
-from tilewright.passes.linalg.structured import is_zero
-from tilewright.passes.mlir import ir, llvm, operations, walk
+from tilewright.passes.mlir import ir, llvm
 
 Loops = list[Index | None]
 _SHARED = 4  # least rows of a block that is shared out
-_SEVERAL = 2  # constants that are too many to be kept beside all sums
 
 
 def row_blocks(low: Index, high: Index, mr: int, exact: bool, index: ir.Type, run: Callable[[Index, int], None],
@@ -77,17 +75,9 @@ def opaque(row: Index, index: ir.Type) -> Index:
     return Index(kept).known_multiple(row.multiple)
 
 
-def forget_constants(block: ir.Block | None = None) -> None:
+def forget_constants() -> None:
     """Empty assembly that changes all vector registers of x86: no constant of what follows stays in one while the sums before it
-    need them all. LLVM moves constants out of every loop, and one that is left in a register puts a sum into memory.
-
-    block: operations that have to have two numbers but zero; what they keep in registers for all blocks would be lost as well.
-    """
-    if block is not None:
-        found = [op for each in operations(block) for op in (each, *walk(each)) if op.name == "arith.constant"]
-        numbers = [op for op in found if is_float(op.results[0].type) and not is_zero(op.results[0])]
-        if len({str(op.attributes["value"]) for op in numbers}) < _SEVERAL:
-            return
+    need them all. LLVM moves constants out of every loop, and one that is left in a register puts a sum into memory."""
     changed = ",".join(f"~{{xmm{i}}}" for i in range(32))
     llvm.InlineAsmOp(None, [], "", changed, has_side_effects=True)
 

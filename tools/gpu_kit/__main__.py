@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     parser.add_argument("--target", default="cuda", help="cuda, or emulator:sm_90a to try the way")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a command may take")
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes at a time where nothing is timed")
     return parser.parse_args(argv)
 
 
@@ -49,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
     from tools.gpu_kit.results import Step
 
-    step = Step(args.command, ROOT, args.results.resolve(), args.target, args.seconds)
+    step = Step(args.command, ROOT, args.results.resolve(), args.target, args.seconds, args.jobs)
     getattr(importlib.import_module(f"tools.gpu_kit.{STEPS[args.command]}"), args.command)(step)
     step.add({"record": "end", "failed": step.failed, "left": round(step.left, 1)})
     return int(bool(step.failed))

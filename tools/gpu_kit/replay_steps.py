@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tilewright.passes.spaces.family_registry import family_names
@@ -21,9 +24,10 @@ def smoke(step: Step) -> None:
     _, launches, first = _launches(step)
     for name in sorted(set(family_names(gpu=True)) - {launches[n].kernel.family for n in first}):
         step.add({"record": "family", "family": name, "ok": None, "error": "the kit has no launch of it"})
-    for form in ("stored", "ptx") if step.target == "cuda" else ("stored",):
-        for number in first:
-            _play(step, launches, [number], form, 0)
+    forms = ("stored", "ptx") if step.target == "cuda" else ("stored",)
+    with ThreadPoolExecutor(step.jobs) as pool:
+        for done in [pool.submit(_play, step, launches, [number], form, 0) for form in forms for number in first]:
+            done.result()
 
 
 def replay(step: Step) -> None:
@@ -45,19 +49,23 @@ def sanitize(step: Step) -> None:
         step.add({"record": "sanitize", "ok": None, "error": "compute-sanitizer is not installed"})
     configs = {x.kernel.config: n for n, x in reversed(list(enumerate(launches))) if 0 not in x.dims.values()}
     more = [n for n in configs.values() if n not in first]
-    for numbers in (first, more):
-        for number in numbers:
-            for name in SANITIZERS:
-                if step.left < 1 or (tool is None and name != SANITIZERS[0]):
-                    continue
-                given = [sys.executable, "-m", "tests.gpu.replay", str(step.data / "replay"), "--target", step.target, "--number",
-                         str(number), "--here", *(["--plain"] if name == "initcheck" else [])]
-                before = [tool, "--tool", name, "--error-exitcode", "9", "--print-limit", "5"] if tool else []
-                ended = step.run([*before, *given], _SANITIZED)
-                step.add({"record": "sanitize", "tool": name if tool else "none", "family": launches[number].kernel.family,
-                          "config": launches[number].kernel.config, "dims": launches[number].dims, "code": ended.code,
-                          "ok": None if ended.code is None else ended.code == 0, "seconds": round(ended.seconds, 2),
-                          **({} if ended.code == 0 else {"tail": ended.tail})})
+
+    def one(given: tuple[int, str]) -> None:
+        number, name = given
+        if step.left < 1:
+            return
+        command = [sys.executable, "-m", "tests.gpu.replay", str(step.data / "replay"), "--target", step.target, "--number",
+                   str(number), "--here", *(["--plain"] if name == "initcheck" else [])]
+        before = [tool, "--tool", name, "--error-exitcode", "9", "--print-limit", "5"] if tool else []
+        ended = step.run([*before, *command], _SANITIZED)
+        step.add({"record": "sanitize", "tool": name if tool else "none", "family": launches[number].kernel.family,
+                  "config": launches[number].kernel.config, "dims": launches[number].dims, "code": ended.code,
+                  "ok": None if ended.code is None else ended.code == 0, "seconds": round(ended.seconds, 2),
+                  **({} if ended.code == 0 else {"tail": ended.tail})})
+
+    with ThreadPoolExecutor(step.jobs) as pool:
+        for _ in pool.map(one, [(n, t) for n in (*first, *more) for t in (SANITIZERS if tool else SANITIZERS[:1])]):
+            pass
 
 
 def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:
@@ -68,12 +76,23 @@ def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:
 
 
 def _play(step: Step, launches: Sequence[Any], numbers: Sequence[int], form: str, repeats: int) -> None:
-    """Record launches; what there is no time for is counted."""
-    runner = of_tests("tests.gpu.replay").Replay(step.data / "replay", step.target, form, _LAUNCH)
-    for ran, number in enumerate(numbers):
-        if step.left < 1:
-            step.add({"record": "left", "form": form, "repeats": repeats, "launches": len(numbers) - ran})
-            break
-        found = runner.play(number, repeats)
-        step.add({**found, "family": launches[number].kernel.family})
-    runner.close()
+    """Record launches, `step.jobs` of them at a time in a process each; what there is no time for is counted."""
+    make = of_tests("tests.gpu.replay").Replay
+    waiting, left = deque(numbers), []
+
+    def some() -> None:
+        runner = make(step.data / "replay", step.target, form, _LAUNCH)
+        with contextlib.suppress(IndexError):  # nothing waits
+            while True:
+                number = waiting.popleft()
+                if step.left < 1:
+                    left.append(number)
+                else:
+                    step.add({**runner.play(number, repeats), "family": launches[number].kernel.family})
+        runner.close()
+
+    with ThreadPoolExecutor(step.jobs) as pool:
+        for done in [pool.submit(some) for _ in range(min(step.jobs, len(numbers)))]:
+            done.result()
+    if left:
+        step.add({"record": "left", "form": form, "repeats": repeats, "launches": len(left)})

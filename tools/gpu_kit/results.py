@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +35,13 @@ class Step:
     """A step of the kit. Records go to `<name>.jsonl` of the results' folder.
 
     Args:
-        root: of the kit. results: folder. target: "cuda", or an emulator to try the way. seconds: that the step may take.
+        root: of the kit. results: folder. target: "cuda", or an emulator to try the way. seconds: that the step may take. jobs: processes
+            that may use the device at a time where nothing is timed.
     """
 
-    def __init__(self, name: str, root: Path, results: Path, target: str, seconds: float) -> None:
-        self.root, self.results, self.target = root, results, target
+    def __init__(self, name: str, root: Path, results: Path, target: str, seconds: float, jobs: int = 1) -> None:
+        self.root, self.results, self.target, self.jobs = root, results, target, jobs
+        self._writing = threading.Lock()
         self.path = results / f"{name}.jsonl"
         self._end = time.monotonic() + seconds
         results.mkdir(parents=True, exist_ok=True)
@@ -57,10 +60,10 @@ class Step:
 
     def add(self, record: dict[str, Any]) -> None:
         """Write a record, and count it where it says that something failed."""
-        self.failed += record.get("ok") is False
-        with self.path.open("a") as file:
+        with self._writing, self.path.open("a") as file:
+            self.failed += record.get("ok") is False
             file.write(json.dumps(record) + "\n")
-        print(json.dumps(record)[:300], flush=True)
+            print(json.dumps(record)[:300], flush=True)
 
     def run(self, command: Sequence[str], most: float = float("inf")) -> Ended:
         """Run a command in the kit's folder, at most so long and never beyond the end of the step; both outputs together."""

@@ -85,7 +85,8 @@ def _profile(step: Step, case: str, at: int) -> None:
         return
     report = step.results / f"{case}.ncu-rep"
     call = [sys.executable, "-m", "tools.gpu_kit.calls", str(artifact), "--once", str(at)]
-    made = step.run([tool, "--set", "full", "--clock-control", "none", "--launch-count", "1", "-f", "-o", str(report.with_suffix("")), *call], _PROFILE)
+    options = ["--set", "full", "--clock-control", "none", "--launch-count", "1", "-f"]
+    made = step.run([tool, *options, "-o", str(report.with_suffix("")), *call], _PROFILE)
     step.told(f"profile {case}", made)
     if report.exists():
         text = step.run([tool, "--import", str(report), "--page", "details"], _PROFILE)

@@ -54,7 +54,7 @@ def _compare(step: Step, artifacts: Path, seconds: float) -> None:
     if found.code:
         step.add({"record": "compare", "ok": None, "error": f"torch has no GPU: {found.tail[-200:]}"})
         return
-    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton", "--deadline", str(_CASE),
+    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton,cudnn", "--deadline", str(_CASE),
              "--budget", f"{seconds:.0f}", "--json", str(step.results / f"compare_{artifacts.name}.jsonl")]
     step.told(f"compare {artifacts.name}", step.python(*given, most=seconds + 2 * _CASE))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import e, inf, log2
 
 from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type
@@ -19,6 +20,7 @@ from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 
 _LOG2_E = log2(e)
 _COLUMNS = 8  # keys of an instruction
+_CHAINS = 4  # maxima that do not wait for each other
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,11 @@ class FragmentSoftmax:
         """scores: of two neighbouring keys from `key` on, from key + 8 on, ... edge: some keys may not be seen."""
         values = list(scores) if self.scale is not None else self._logits(row, scores, key, edge)
         if edge:
-            places = [key + (_COLUMNS * j + q) for j in range(len(scores) // 2) for q in range(2)]
-            lowest = self.number(-inf)
-            values = [arith.select(_value(k.lt(row.seen)), v, lowest) for k, v in zip(places, values, strict=True)]
-        now = greatest
-        for v in values:
-            now = arith.maxnumf(now, v)
-        now = joined(now, lambda a, b: arith.maxnumf(a, b))
+            left, lowest = row.seen - key, self.number(-inf)
+            places = [Index(_COLUMNS * j + q) for j in range(len(scores) // 2) for q in range(2)]
+            values = [arith.select(_value(k.lt(left)), v, lowest) for k, v in zip(places, values, strict=True)]
+        chains = [reduce(_larger, values[i::_CHAINS]) for i in range(min(_CHAINS, len(values)))]
+        now = joined(reduce(_larger, chains, greatest), _larger)
         none = arith.cmpf(arith.CmpFPredicate.OEQ, now, self.number(-inf))  # all keys so far are masked
         top = arith.mulf(arith.select(none, self.number(0), now), self.power)
         less = arith.negf(top)
@@ -131,6 +131,10 @@ def joined(value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> i
     for distance in (1, 2):
         value = join(value, shuffle(value, distance))
     return value
+
+
+def _larger(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.maxnumf(a, b)
 
 
 def _given(value: ir.Value) -> Callable[[Sequence[Index]], ir.Value]:

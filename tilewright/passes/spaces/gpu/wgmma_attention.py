@@ -19,6 +19,8 @@ from tilewright.runtime.shape import Expr
 SIZE = 2  # bytes of an element: what a second operand contiguous along the outer axis may have
 BLOCK = ROW // SIZE  # elements of a row of a tile; a tile is blocks of them side by side
 ALIGNED = 16 // SIZE  # elements; rows of operands of tensor copies begin at multiples of them
+_OPERANDS = 3  # queries, keys and values
+_ADDRESSES, _MASK = 32, 8  # registers of a thread; those for a mask from memory: by ptxas
 COPIER, MULTIPLIER = {1: 0, 2: 24, 3: 32}, {1: 255, 2: 240, 3: 160}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
@@ -28,7 +30,8 @@ class WgmmaAttentionConfig(GpuConfig):
     """consumers: warpgroups that multiply, each 64 queries; one more copies. bn: keys of a step; stages: steps in shared memory.
 
     vec: elements of one store. split_kv: parts that the keys are cut in, each of its own blocks, joined by a second launch in a
-    fixed order.
+    fixed order. blocks: blocks that take one tile of queries after the other; 0 for a block per tile. pingpong: warpgroups begin
+    their products of a step in turns, so that they do not all compute exponentials at once.
     """
 
     family: ClassVar[str] = "wgmma_attention"
@@ -37,6 +40,8 @@ class WgmmaAttentionConfig(GpuConfig):
     stages: int = 2
     vec: int = 8
     split_kv: int = 1
+    blocks: int = 0
+    pingpong: bool = False
 
     @property
     def bm(self) -> int:
@@ -48,19 +53,24 @@ class WgmmaAttentionConfig(GpuConfig):
         return GROUP * (self.consumers + 1)
 
     @property
+    def query_stages(self) -> int:
+        """Tiles of queries in shared memory."""
+        return 2 if self.blocks else 1
+
+    @property
     def barriers(self) -> int:
         """mbarriers of a block: two of each stage of keys, of values, and of the queries."""
-        return 4 * self.stages + 2
+        return 4 * self.stages + 2 * self.query_stages
 
     def shared_bytes(self, depth: int, columns: int) -> int:
         """Queries, the rings of keys and of values, results of every warp that multiplies, mbarriers."""
         keys, values = (self.stages * self.bn * blocks(x) * ROW for x in (depth, columns))
         results = 4 * self.consumers * 16 * (slab(columns) + PAD) * 4
-        return self.bm * blocks(depth) * ROW + keys + values + results + self.barriers * BARRIER
+        return self.query_stages * self.bm * blocks(depth) * ROW + keys + values + results + self.barriers * BARRIER
 
     def registers(self, columns: int) -> int:
         """About what a thread that multiplies needs: sums, scores, the operand that they become, places and addresses."""
-        return fragments(columns) // 2 + self.bn // 2 + self.bn // 4 + 40
+        return fragments(columns) // 2 + self.bn // 2 + self.bn // 4 + _ADDRESSES
 
 
 def blocks(extent: int) -> int:
@@ -110,8 +120,10 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaAttentionConfig]:
     """All legal configurations."""
-    for consumers, bn, stages, vec, split in product((1, 2, 3), (64, 128, 192), (2, 3, 4), (8, 1), (1, 2, 4, 8)):
-        config = WgmmaAttentionConfig(consumers, bn, stages, vec, split)
+    grids = [*((split, 0, False) for split in (1, 2, 4, 8)), (1, 0, True), (1, limits.multiprocessors, False),
+             (1, limits.multiprocessors, True)]
+    for consumers, bn, stages, vec, grid in product((1, 2, 3), (64, 128, 192), (2, 3, 4), (8, 1), grids):
+        config = WgmmaAttentionConfig(consumers, bn, stages, vec, *grid)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -127,6 +139,9 @@ def why_invalid(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
     heads = heads_of(workload)
     if heads is None:
         return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
+    needed, given = config.registers(heads[1]) + _MASK, MULTIPLIER.get(config.consumers, 0)
+    if len(workload.inputs) > _OPERANDS and needed > given:
+        return f"register-budget: about {needed} of {given} registers in each thread with a mask from memory"
     return why_illegal(config, *heads, limits)
 
 
@@ -143,6 +158,10 @@ def why_illegal(config: WgmmaAttentionConfig, depth: int, columns: int, limits: 
         return f"vector-fits: {c.vec} of the elements of one access"
     if not is_power_of_two(c.split_kv):
         return f"power-of-two: {c.split_kv} parts of the keys"
+    if c.blocks < 0 or (c.blocks and c.split_kv > 1):
+        return f"grid: blocks {c.blocks}, split_kv {c.split_kv}; a part of the keys has blocks of its own"
+    if c.pingpong and c.consumers == 1:
+        return "pingpong: one warpgroup; wanted several that take turns"
     if c.shared_bytes(depth, columns) > limits.shared_bytes:
         return f"shared-budget: {c.shared_bytes(depth, columns)} of {limits.shared_bytes} bytes"
     if c.registers(columns) > MULTIPLIER[c.consumers]:

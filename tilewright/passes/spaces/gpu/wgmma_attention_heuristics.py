@@ -55,7 +55,8 @@ def default(workload: Workload, limits: GpuLimits,
     large, small, brief = (legal(WgmmaAttentionConfig(consumers, bn)) for consumers, bn in ((2, 128), (1, 128), (2, 64)))
     pairs = (GpuAttentionConfig(32, 16, 16, 2, queries_in_registers=kept) for kept in (True, False))
     short = next(c for c in pairs if gpu_attention.why_illegal(c, depth, columns, SIZE, limits) is None)
-    again, briefly = (legal(replace(c, blocks=limits.multiprocessors, pingpong=True)) for c in (large, brief))
+    again, briefly = (several if why_illegal(several, depth, columns, limits) is None else one for one, several in (
+        (c, replace(c, blocks=limits.multiprocessors, pingpong=c.consumers > 1)) for c in (large, brief)))
     others, tree = gpu_attention_heuristics.default(workload, limits)
     configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short, again, briefly)), *others)
     own = len(configs) - len(others)

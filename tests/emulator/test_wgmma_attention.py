@@ -51,6 +51,14 @@ def test_blocks_take_tiles_and_warpgroups_turns(mask: str, config: str, sizes: l
     assert sweep(attention(mask=mask), config, sizes) == len(sizes)
 
 
+@pytest.mark.parametrize("config,columns,sizes", [
+    (TILES, 64, [(3, 130, 70), (1, 1, 1)]), ("wgmma_attention{bn=64 consumers=1}", 128, [(1, 70, 40), (2, 3, 4)])])
+def test_results_leave_by_copies(config: str, columns: int, sizes: list[tuple[int, ...]]) -> None:
+    """Tiles that jut out below, and warpgroups whose rows all lie behind the last one."""
+    case = attention(columns=columns, out="f16", mask="causal")
+    assert sweep(case, config.replace("}", " copied=true}"), sizes) == len(sizes)
+
+
 def test_blocks_that_take_tiles_want_keys() -> None:
     """Each tile has a step."""
     assert sweep(attention(), TILES, [(1, 9, 0)]) == 0

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.codegen.emit import all_of, integer_type, loop, when, when_values
+from tilewright.passes.codegen.emit import all_of, integer_type, loop, vector_type, when, when_values
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.index import Index, select
 from tilewright.passes.codegen.kernel_frame import KernelFrame
@@ -32,9 +32,11 @@ from tilewright.passes.families.gpu.gpu_attention_softmax import FragmentSoftmax
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
-from tilewright.passes.families.gpu.wgmma_code import WgmmaCode, commit, fence, unknown, wait
+from tilewright.passes.families.gpu.simt_store import Result
+from tilewright.passes.families.gpu.wgmma_code import WgmmaCode, commit, fence, wait
 from tilewright.passes.families.gpu.wgmma_operand import MINE, TmaOperand
-from tilewright.passes.mlir import ir, llvm, nvvm, scf
+from tilewright.passes.families.gpu.wgmma_result import CopiedResult
+from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
 from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROWS, STEP
 from tilewright.passes.spaces.gpu.wgmma_attention import (
     BLOCK,
@@ -51,7 +53,7 @@ from tilewright.runtime.shape import Expr
 
 _WARPS = GROUP // WARP
 _ROWS = 16  # of a warp
-_CLEARED, _TURNS = 1, 2  # barriers: of all warpgroups that multiply; the first of those by which they take turns
+_CLEARED = _TURNS = 1  # barriers: of all warpgroups that multiply; the first of those by which they take turns, never beside it
 _STATE = 4  # maximum and sum of each of the two rows of a thread
 _PER_STEP = STEP // SIZE  # positions along k of an instruction
 
@@ -63,7 +65,8 @@ def emit(kernel: GpuKernel, config: WgmmaAttentionConfig) -> None:
     parts = Parts(kernel, plan, config.split_kv) if config.split_kv > 1 else None
     if parts is not None:
         kernel.use_workspace(parts.bytes())
-    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, tiles, parts).emit(), min_blocks_per_sm=1,
+    copied = CopiedResult(kernel, plan.mixing, plan.view.columns) if config.copied else None
+    kernel.launch(config.threads, lambda: _Block(kernel, plan, config, tiles, parts, copied).emit(), min_blocks_per_sm=1,
                   persistent=bool(config.blocks))
     if parts is not None:
         kernel.launch(256, lambda: parts.finish(min(config.vec, 4)), "_join")
@@ -135,10 +138,10 @@ class _Block(AttentionBlock):
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: AttentionPlan, config: WgmmaAttentionConfig, tiles: _Tiles,
-                 parts: Parts | None) -> None:
+                 parts: Parts | None, copied: CopiedResult | None) -> None:
         super().__init__(kernel, plan, config.bm, config.bn, parts)
         self.repeats = bool(config.blocks)
-        self.config, self.tiles = config, tiles
+        self.config, self.tiles, self.copied = config, tiles, copied
         self.i32 = integer_type(32)
 
     def emit(self) -> Grid:
@@ -153,7 +156,7 @@ class _Block(AttentionBlock):
         when(thread.eq(0), self._start)
         kernel.barrier()
         kernel.follow()
-        self.group, member = thread // GROUP, thread % GROUP
+        self.group, self.member = thread // GROUP, thread % GROUP
         copies = self.group.eq(c.consumers)
 
         assert not isinstance(copies, bool)
@@ -162,7 +165,7 @@ class _Block(AttentionBlock):
             self._registers(COPIER, nvvm.SetMaxRegisterAction.decrease)
             some = [] if c.blocks else [first.steps.first.lt(first.steps.end)]
             bring = self._copy_all if c.blocks else partial(self._copy, first)
-            when(all_of([(member // WARP).eq(0), *some]), lambda: when(nvvm.elect_sync(), bring))
+            when(all_of([(self.member // WARP).eq(0), *some]), lambda: when(nvvm.elect_sync(), bring))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(MULTIPLIER, nvvm.SetMaxRegisterAction.increase)
@@ -171,6 +174,8 @@ class _Block(AttentionBlock):
                 self._multiply_all(first, y)
             else:
                 self._multiply(first, y)
+            if self.copied is not None:
+                self.copied.finish(self.member)
             scf.YieldOp([])
         return self.units.minimum(c.blocks) if c.blocks else self.units, Expr.of(c.split_kv), Expr.of(1)
 
@@ -180,7 +185,11 @@ class _Block(AttentionBlock):
         counts = (c.query_stages, c.stages, c.stages)
         bases = [kernel.shared(integer_type(8), [count * tile.bytes]).pointer
                  for tile, count in zip((t.query, t.key, t.value), counts, strict=True)]
-        self.results = self.room(_WARPS * c.consumers, slab(self.plan.view.columns))
+        if self.copied is not None:
+            count = self.plan.view.columns // self.copied.columns
+            self.copied.launch(c.consumers, count, count)
+        else:
+            self.results = self.room(_WARPS * c.consumers, slab(self.plan.view.columns))
         barriers = [kernel.shared(integer_type(8 * BARRIER), [2 * count]) for count in counts]
         sizes = (t.query.bytes, t.key.bytes, t.value.bytes)
         self.query, self.key, self.value = (MbarrierRing(*x) for x in zip(counts, sizes, bases, barriers, strict=True))
@@ -215,7 +224,8 @@ class _Block(AttentionBlock):
 
     def _tile(self, turn: Index, done: Index) -> _Tile:
         queries = self.queries(self._number(turn) if self.config.blocks else None)
-        softmax = FragmentSoftmax(self.kernel, self.plan, self.rows, self.keys, queries.at, min(2, self.config.vec))
+        softmax = FragmentSoftmax(self.kernel, self.plan, self.rows, self.keys, queries.at, min(2, self.config.vec),
+                                  True)
         steps = self.steps(softmax, queries.row)
         if self.config.blocks and self.plan.hidden.row is not None:
             steps = replace(steps, end=steps.end.max(1))
@@ -236,12 +246,22 @@ class _Block(AttentionBlock):
         row = tile.queries.row
         self._fetch(self.query, tile.turn, lambda stage, full: t.query.fetch(stage, at, (row, nothing), full, MINE))
 
-        def one(number: Index) -> None:
-            key, step = (tile.steps.end - 1 - number) * self.bn, tile.done + number
+        def place(number: Index) -> tuple[Index, Index]:
+            return (tile.steps.end - 1 - number) * self.bn, tile.done + number
+
+        def keys(number: Index) -> None:
+            key, step = place(number)
             self._fetch(self.key, step, lambda stage, full: t.key.fetch(stage, at, (key, nothing), full, MINE))
+
+        def values(number: Index) -> None:
+            key, step = place(number)
             self._fetch(self.value, step, lambda stage, full: t.value.fetch(stage, mixed, (nothing, key), full, MINE))
 
-        loop(0, tile.count, 1, one, index=self.i32)
+        def one(number: Index) -> None:  # keys are asked for before the values of the step before, which wait longer for a stage
+            when(number.lt(tile.count), lambda: keys(number))
+            when(Index(0).lt(number), lambda: values(number - 1))
+
+        loop(0, tile.count + 1, 1, one, index=self.i32)
 
     def _fetch(self, ring: MbarrierRing, number: Index, fetch: Callable[[ir.Value, ir.Value], None]) -> None:
         """Starts the copies of a step once its stage is empty."""
@@ -282,8 +302,8 @@ class _Block(AttentionBlock):
                 following = self._tile(turn + 1, done)
                 self._arrived(self.query, following.turn)
                 self._arrived(self.key, done)
-                found = self._step(following, y, Index(0), True, [*start[:_STATE], *carried[_STATE:]])
-                scf.YieldOp([*found.mixed, *found.state, *self._packed(found.weights)])
+                made = self._step(following, y, Index(0), True, [*start[:_STATE], *carried[_STATE:]])
+                scf.YieldOp([*made.mixed, *made.state, *self._packed(made.weights)])
             with ir.InsertionPoint(last.else_block):
                 mixed = self._end(tile, carried)[_STATE:]
                 scf.YieldOp([*mixed, *start[:_STATE], *(Index(0).value(i32) for _ in carried[len(start) :])])
@@ -297,8 +317,22 @@ class _Block(AttentionBlock):
     def _finish(self, tile: _Tile, y: Index, sums: Sequence[ir.Value]) -> None:
         """sums: maxima and sums of both rows of a thread, then its mixed values."""
         values = self.finish(tile.softmax, tile.queries, y, sums)
-        if values:
+        if self.copied is not None:
+            self._store_copied(self.copied, tile, y, values)
+        elif values:
             self.store(self.results, tile.queries, y, values, self.config.vec)
+
+    def _store_copied(self, copied: CopiedResult, tile: _Tile, y: Index, values: Sequence[ir.Value]) -> None:
+        mixed = self.mixed_point(self.batch.point(tile.queries.number))
+        result = Result(self.kernel, self.plan.mixing, mixed, self.mixed_rows, self.columns)
+        result.width(2)
+        pair, per = vector_type(self.f32, 2), copied.columns // COLUMNS
+
+        def sums(box: int, j: int, half: int) -> ir.Value:
+            at = 4 * (box * per + j) + 2 * half
+            return vector.from_elements(pair, values[at : at + 2])
+
+        copied.store_at_once(result, sums, (self.group, self.member), tile.queries.row + y // ROWS * ROWS)
 
     def _begin(self, tile: _Tile, y: Index, start: Sequence[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
         """The first step of the block's first tile: maxima and sums, packed exponentials."""
@@ -320,9 +354,9 @@ class _Block(AttentionBlock):
         """The steps behind the first. carried: maxima and sums, mixed values, and what they are to get of the step before."""
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
             def one(number: Index, *before: ir.Value) -> list[ir.Value]:
-                found = self._step(tile, y, number, edge, before)
-                mixed = [tile.softmax.times(v, found.factors[i // 2 % 2]) for i, v in enumerate(found.mixed)]
-                return [*found.state, *mixed, *self._packed(found.weights)]
+                made = self._step(tile, y, number, edge, before)
+                mixed = [tile.softmax.times(v, made.factors[i // 2 % 2]) for i, v in enumerate(made.mixed)]
+                return [*made.state, *mixed, *self._packed(made.weights)]
 
             return one
 
@@ -435,8 +469,6 @@ class _Block(AttentionBlock):
         """Exponentials in the places of the scores, maxima and sums with them, by what mixed values of each row are scaled."""
         weights, after, factors = list(scores), list[ir.Value](), list[ir.Value]()
         first = (tile.steps.end - 1 - number) * self.bn + self.lane % QUAD * 2
-        if edge and self.config.blocks:  # which keys are seen would be held in registers over all tiles
-            first = Index(unknown(first.value(self.i32), True))
         for h, line in enumerate(self.lines(tile.softmax, tile.queries.row + y, 1)[0]):
             at = [4 * j + 2 * h + q for j in range(self.bn // COLUMNS) for q in range(2)]
             mine = [scores[x] for x in at]

@@ -10,9 +10,9 @@ from typing import ClassVar
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, PAD, SLAB, heads_of
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
-from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROW, ROWS, why_not_copied
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, COPIED_AXES, GROUP, ROW, ROWS, why_not_copied
 from tilewright.passes.spaces.numerics import Numerics
-from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 
@@ -31,7 +31,8 @@ class WgmmaAttentionConfig(GpuConfig):
 
     vec: elements of one store. split_kv: parts that the keys are cut in, each of its own blocks, joined by a second launch in a
     fixed order. blocks: blocks that take one tile of queries after the other; 0 for a block per tile. pingpong: warpgroups begin
-    their products of a step in turns, so that they do not all compute exponentials at once.
+    their products of a step in turns, so that they do not all compute exponentials at once. copied: results leave by tensor
+    copies.
     """
 
     family: ClassVar[str] = "wgmma_attention"
@@ -42,6 +43,7 @@ class WgmmaAttentionConfig(GpuConfig):
     split_kv: int = 1
     blocks: int = 0
     pingpong: bool = False
+    copied: bool = False
 
     @property
     def bm(self) -> int:
@@ -65,7 +67,7 @@ class WgmmaAttentionConfig(GpuConfig):
     def shared_bytes(self, depth: int, columns: int) -> int:
         """Queries, the rings of keys and of values, results of every warp that multiplies, mbarriers."""
         keys, values = (self.stages * self.bn * blocks(x) * ROW for x in (depth, columns))
-        results = 4 * self.consumers * 16 * (slab(columns) + PAD) * 4
+        results = self.bm * columns * SIZE if self.copied else 4 * self.consumers * 16 * (slab(columns) + PAD) * 4
         return self.query_stages * self.bm * blocks(depth) * ROW + keys + values + results + self.barriers * BARRIER
 
     def registers(self, columns: int) -> int:
@@ -120,8 +122,8 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaAttentionConfig]:
     """All legal configurations."""
-    grids = [*((split, 0, False) for split in (1, 2, 4, 8)), (1, 0, True), (1, limits.multiprocessors, False),
-             (1, limits.multiprocessors, True)]
+    grids = [*((split, 0, False, False) for split in (1, 2, 4, 8)),
+             *((1, *grid) for grid in product((0, limits.multiprocessors), (False, True), (False, True)) if any(grid))]
     for consumers, bn, stages, vec, grid in product((1, 2, 3), (64, 128, 192), (2, 3, 4), (8, 1), grids):
         config = WgmmaAttentionConfig(consumers, bn, stages, vec, *grid)
         if why_invalid(config, workload, limits) is None:
@@ -142,7 +144,20 @@ def why_invalid(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
     needed, given = config.registers(heads[1]) + _MASK, MULTIPLIER.get(config.consumers, 0)
     if len(workload.inputs) > _OPERANDS and needed > given:
         return f"register-budget: about {needed} of {given} registers in each thread with a mask from memory"
+    if config.copied and not is_matrix(workload):
+        return "copied-results: wanted one result of 2 bytes an element, a matrix along one axis of queries and the values"
     return why_illegal(config, *heads, limits)
+
+
+@told_once
+def is_matrix(workload: Workload) -> bool:
+    """Is the one result a matrix that tensor copies can store?"""
+    out, loops = workload.outputs[0], workload.loops
+    rows = [d for d, loop in enumerate(loops) if loop.role == "m"]
+    found = [rows[row_loop([loops[d].extent for d in rows])], *(d for d, loop in enumerate(loops) if loop.role == "e")]
+    along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in found]
+    return (len(workload.outputs) == 1 and out.dtype.bytes == SIZE and len(out.axes) <= COPIED_AXES
+            and len(along[0]) == 1 and along[1:] == [[out.unit_axis]])
 
 
 def why_illegal(config: WgmmaAttentionConfig, depth: int, columns: int, limits: GpuLimits) -> str | None:
@@ -160,6 +175,8 @@ def why_illegal(config: WgmmaAttentionConfig, depth: int, columns: int, limits: 
         return f"power-of-two: {c.split_kv} parts of the keys"
     if c.blocks < 0 or (c.blocks and c.split_kv > 1):
         return f"grid: blocks {c.blocks}, split_kv {c.split_kv}; a part of the keys has blocks of its own"
+    if c.copied and (c.split_kv > 1 or columns % BLOCK):
+        return f"copied-results: split_kv {c.split_kv}, values of {columns}; wanted 1 and whole boxes of {BLOCK}"
     if c.pingpong and c.consumers == 1:
         return "pingpong: one warpgroup; wanted several that take turns"
     if c.shared_bytes(depth, columns) > limits.shared_bytes:

@@ -10,7 +10,15 @@ from tilewright.passes.spaces.gemm_operands import unaligned
 from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
 from tilewright.passes.spaces.gpu.default_tree import decided, reached
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, GpuAttentionConfig, heads_of
-from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, SIZE, WgmmaAttentionConfig, row_loop, why_illegal
+from tilewright.passes.spaces.gpu.wgmma_attention import (
+    ALIGNED,
+    BLOCK,
+    SIZE,
+    WgmmaAttentionConfig,
+    row_loop,
+    why_illegal,
+    why_invalid,
+)
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -55,8 +63,7 @@ def default(workload: Workload, limits: GpuLimits,
     large, small, brief = (legal(WgmmaAttentionConfig(consumers, bn)) for consumers, bn in ((2, 128), (1, 128), (2, 64)))
     pairs = (GpuAttentionConfig(32, 16, 16, 2, queries_in_registers=kept) for kept in (True, False))
     short = next(c for c in pairs if gpu_attention.why_illegal(c, depth, columns, SIZE, limits) is None)
-    again, briefly = (several if why_illegal(several, depth, columns, limits) is None else one for one, several in (
-        (c, replace(c, blocks=limits.multiprocessors, pingpong=c.consumers > 1)) for c in (large, brief)))
+    again, briefly = (_several(c, workload, limits) for c in (large, brief))
     others, tree = gpu_attention_heuristics.default(workload, limits)
     configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short, again, briefly)), *others)
     own = len(configs) - len(others)
@@ -78,3 +85,12 @@ def default(workload: Workload, limits: GpuLimits,
     node = decided(keys, [(t.short_rows, both)], node)
     left = unaligned(workload, ALIGNED)
     return reached(configs, Split(str(left), 0, node, rest) if left.symbols else node)
+
+
+def _several(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLimits) -> WgmmaAttentionConfig:
+    """Blocks that take several tiles, with three stages where there is room for them, since the last warpgroup in turn leaves
+    one late; their results leave by copies where they can; the configuration itself where there is no
+    room for two tiles of queries."""
+    several = replace(config, blocks=limits.multiprocessors, pingpong=config.consumers > 1)
+    wanted = (replace(several, stages=stages, copied=copied) for copied, stages in product((True, False), (3, 2)))
+    return next((c for c in wanted if why_invalid(c, workload, limits) is None), config)

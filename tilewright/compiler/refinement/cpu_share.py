@@ -1,8 +1,8 @@
 """CpuShare: work that keeps to a share of the machine: after each piece it rests until what it used is no more than that.
 
-Pieces are cut into slices of milliseconds, with rests between them that last until others leave half of the cores alone. While work
-of the lowest priority runs on a core, Linux takes that core for busy and leaves a process that waits for another core where it is
-(no new-idle balance); a core that rests takes it over at once. So what others wait for is a slice at most.
+Pieces are cut into slices of milliseconds, with rests between them that last until others leave half of the cores alone. While
+work of the lowest priority runs on a core, Linux takes that core for busy and leaves a process that waits for another core where
+it is (no new-idle balance); a core that rests takes it over at once. So what others wait for is a slice at most.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_whole_tiles_and_tails_in_one_launch(dtype: str, arch: str, family: str,
 @pytest.mark.parametrize(("dtype", "arch", "family"), [
     ("f32", "sm_80", "simt"), ("f16", "sm_80", "mma"), ("f16", "sm_90a", "wgmma")])
 def test_whole_tiles_of_all_rows_take_fewer_instructions(dtype: str, arch: str, family: str) -> None:
-    """A product over the rows of all sequences, beside that of a dense model with as many rows: the same bits, and masks in the last
+    """A product over the rows of all sequences, beside that of a dense model with as many rows: the same bits, masks in the last
     tile alone. Results that leave by copies of whole tiles have none anyway."""
     rng, lengths, numpy = np.random.default_rng(0), [129, 0, 128, 3], {"f32": np.float32, "f16": np.float16}[dtype]
 

@@ -46,8 +46,8 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Turns:
-    """Several kernels at one shape, timed in turns. rounds: of each the seconds of a launch of every kernel; error, cache and late
-    as of a Measurement."""
+    """Several kernels at one shape, timed in turns. rounds: of each the seconds of a launch of every kernel; error, cache and
+    late as of a Measurement."""
 
     rounds: tuple[tuple[float, ...], ...] = ()
     error: str = ""

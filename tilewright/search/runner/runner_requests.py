@@ -46,7 +46,8 @@ RunnerRequest = Prepare | Run | RunInTurns
 
 
 class RunnerReply(msgspec.Struct, frozen=True):
-    """The fields of a Measurement, or, with rounds, of Turns. lost: the process can measure nothing any more and wants to be replaced."""
+    """The fields of a Measurement, or, with rounds, of Turns. lost: the process can measure nothing any more and wants to be
+    replaced."""
 
     seconds: tuple[float, ...] = ()
     error: str = ""

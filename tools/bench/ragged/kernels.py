@@ -1,5 +1,5 @@
-"""Kernels for GPUs of ragged models, which serve all sequences of a batch in one launch or have code of their own for whole tiles,
-beside those of a dense model of the same configuration."""
+"""Kernels for GPUs of ragged models, which serve all sequences in one launch or have code of their own for whole tiles, beside
+those of a dense model of the same configuration."""
 
 from __future__ import annotations
 

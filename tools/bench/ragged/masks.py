@@ -20,8 +20,7 @@ _CASES = (("f32", "sm_80"), ("f16", "sm_80"), ("f16", "sm_90a"))
 
 
 def main(given: argparse.Namespace) -> int:
-    """Print instructions a row of the same kernel: of a dense model, of a ragged one, and of that with rows up to a whole tile, all of
-    whose tiles are whole."""
+    """Print instructions of the same kernel: of a dense model, of a ragged one, and of that with rows up to a whole tile."""
     for dtype, arch in _CASES:
         dense = tw.compile(_model(["N", _INNER], dtype), {"N": tw.Dim(1, 1024)}, target=f"emulator:{arch}")
         fn = tw.compile(_model(["B", "S", _INNER], dtype), {"B": tw.Dim(1, 4), "S": tw.Ragged(1, 1024, over="B")},

@@ -70,8 +70,8 @@ def _alone(op: ir.Operation, number: int, reshape: ir.Operation) -> bool:
 
 
 def _is_reduced(op: ir.Operation) -> bool:
-    """Is the result, or what elementwise operations make of it, read by a reduction? That is fused over the axes it has; a product
-    only reads."""
+    """Is the result, or what elementwise operations make of it, read by a reduction? That is fused over the axes it has; a
+    product only reads."""
     seen, wanted = {op}, [op]
     while wanted and len(seen) < _MOST:
         for use in (u for r in wanted.pop().results for u in r.uses):

@@ -47,7 +47,8 @@ class CpuShare:
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()
         self.rested, self._whole = 0.0, 0
-        self._waits, self._alone, self._stopping, self._ended = threading.Event(), threading.Event(), threading.Lock(), False
+        self._waits, self._alone = threading.Event(), threading.Event()  # for others, or not: one of them is set
+        self._stopping, self._ended = threading.Lock(), False
 
     @property
     def rest_for_each(self) -> float:

@@ -166,6 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                                                                     "still for half of them")
     parser.add_argument("--window", type=float, default=1.0, help="seconds of a window under load")
     parser.add_argument("--load", type=float, default=40.0, help="seconds of each mix under load")
+    parser.add_argument("--into", type=float, default=0.0,
+                        help="seconds of a refinement before calls begin, which then are beside its later parts")
     parser.add_argument("--seed", type=int, default=0, help="of the order of windows")
     parser.add_argument("--cpu-share", type=float, default=0.1, help="of a refinement beside calls")
     parser.add_argument("--threads", type=int, default=4, help="that call")
@@ -302,9 +304,8 @@ def in_turns(pair: Pair, lengths: Sequence[int]) -> dict[str, Any]:
 def under_load(pair: Pair, lengths: Sequence[int],
                args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, list[float]]]]:
     """One mix under load: the row, and the latencies of each window."""
-    served = tw.load(pair.old)
+    served, rng = tw.load(pair.old), random.Random(args.seed)
     served.count()
-    load, rng = Load(served, lengths, args.threads, args.pause), random.Random(args.seed)
 
     def swapping() -> None:
         for i in range(max(1, round(args.window / _BETWEEN))):
@@ -312,7 +313,11 @@ def under_load(pair: Pair, lengths: Sequence[int],
             time.sleep(_BETWEEN)
 
     with tempfile.TemporaryDirectory() as name:
-        beside, end = Beside(Path(name), pair.old, lengths, args), time.monotonic() + args.load
+        beside = Beside(Path(name), pair.old, lengths, args)
+        if args.into:
+            beside.window(args.into)
+            beside.seconds = beside.used = 0.0
+        load, end = Load(served, lengths, args.threads, args.pause), time.monotonic() + args.load
         works: dict[str, Callable[[], object]] = {ALONE: lambda: time.sleep(args.window), "swap": swapping,
                                                   "refine": lambda: beside.window(_MORE * args.window)}
         try:

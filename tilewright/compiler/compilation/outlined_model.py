@@ -298,4 +298,4 @@ def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:
     if isinstance(limits, HostLimits):
         return FuseAttention()
     operands = "f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"
-    return FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE)
+    return FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE, lookups=True)

@@ -61,7 +61,12 @@ class StreamCalls(FakeState):
 
     @entry("cuStreamGetId", "pp")
     def stream_id(self, stream: int | None, out: int) -> None:
-        put(out, self.stream(stream).number)
+        """As driver 580 has it: a stream that is being captured does not tell, and the capture is lost."""
+        found = self.stream(stream)
+        if found.capture is not None:
+            found.capture.broken = True
+            raise FakeError(CAPTURE_UNSUPPORTED)
+        put(out, found.number)
 
     @entry("cuStreamGetFlags", "pp")
     def stream_flags(self, stream: int | None, out: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tilewright.runtime.host.benchmark import Timing, time_beside, time_call
+from tilewright.runtime.host.benchmark import Timing, time_beside, time_call, time_in_turns
 
 
 class Machine:
@@ -79,6 +79,17 @@ def test_calls_that_take_long_are_timed_less_often(monkeypatch: pytest.MonkeyPat
     ratios = time_beside(machine.call(1.0), machine.call(1.0), Timing(longest=2.0))
     assert len(ratios) == 2 and machine.now - begin < 13.0
     assert len(time_call(machine.call(1e-3), Timing(longest=2.0))) >= 5
+
+
+def test_several_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    short = time_in_turns([machine.call(n * 1e-5) for n in (1.0, 1.2, 2.0)], 3, Timing(fewest=4))
+    assert len(short) > 3 and 0.012 < machine.now < 0.03
+    medians = [statistics.median(row[n] / row[0] for row in short) for n in range(3)]
+    assert medians == pytest.approx([1.0, 1.2, 2.0], rel=0.06)
+    assert len(time_in_turns([machine.call(0.04)] * 3, 3)) == 3
+    begin = machine.now
+    assert len(time_in_turns([machine.call(1.0)] * 2, 3, Timing(longest=2.0))) == 1 and machine.now - begin <= 8.0
 
 
 def test_rests_are_between_rounds_and_in_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     parser.add_argument("--target", default="cuda", help="cuda, or emulator:sm_90a to try the way")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a command may take")
-    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes at a time where nothing is timed")
+    parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes where nothing is timed")
     return parser.parse_args(argv)
 
 

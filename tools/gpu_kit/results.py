@@ -35,8 +35,8 @@ class Step:
     """A step of the kit. Records go to `<name>.jsonl` of the results' folder.
 
     Args:
-        root: of the kit. results: folder. target: "cuda", or an emulator to try the way. seconds: that the step may take. jobs: processes
-            that may use the device at a time where nothing is timed.
+        root: of the kit. results: folder. target: "cuda", or an emulator to try the way. seconds: that the step may take.
+        jobs: processes that may use the device at a time where nothing is timed.
     """
 
     def __init__(self, name: str, root: Path, results: Path, target: str, seconds: float, jobs: int = 1) -> None:

@@ -54,7 +54,7 @@ def _compare(step: Step, artifacts: Path, seconds: float) -> None:
     if found.code:
         step.add({"record": "compare", "ok": None, "error": f"torch has no GPU: {found.tail[-200:]}"})
         return
-    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton", "--deadline", str(_CASE),
+    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton,cudnn", "--deadline", str(_CASE),
              "--budget", f"{seconds:.0f}", "--json", str(step.results / f"compare_{artifacts.name}.jsonl")]
     step.told(f"compare {artifacts.name}", step.python(*given, most=seconds + 2 * _CASE))
 
@@ -85,7 +85,8 @@ def _profile(step: Step, case: str, at: int) -> None:
         return
     report = step.results / f"{case}.ncu-rep"
     call = [sys.executable, "-m", "tools.gpu_kit.calls", str(artifact), "--once", str(at)]
-    made = step.run([tool, "--set", "full", "--clock-control", "none", "--launch-count", "1", "-f", "-o", str(report.with_suffix("")), *call], _PROFILE)
+    options = ["--set", "full", "--clock-control", "none", "--launch-count", "1", "-f"]
+    made = step.run([tool, *options, "-o", str(report.with_suffix("")), *call], _PROFILE)
     step.told(f"profile {case}", made)
     if report.exists():
         text = step.run([tool, "--import", str(report), "--page", "details"], _PROFILE)

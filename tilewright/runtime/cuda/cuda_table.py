@@ -9,7 +9,8 @@ context (word CONTEXT of the table): CONTEXT_FIELDS. `error` is a CUresult, `sit
     by their names.
 arena (one per stream, shared by all programs): ARENA_FIELDS. `capture`: id of the capture that may use it, 0 outside of one.
     tw_alloc gives null, the error being 0, when the arena is too small, of another stream or of another capture: `wanted`,
-    `wanted_stream` and `wanted_capture` of the context then say what is needed.
+    `wanted_stream` and `wanted_capture` of the context then say what is needed. In a capture the driver refuses to tell a
+    stream's id, and the capture is lost to whoever asks: the id is 0 there.
 kernels (word KERNELS): by the number of a call the address of as many words as its table has kernels, which lie close together:
     each the address of RECORD_FIELDS, one record per launch. `function`: a CUfunction, or 0 before it is loaded. `most_x`: what
     blocks along x are lowered to; 0 for no bound. `maps`: how many slots are tensor maps; `places`: address of their numbers.
@@ -355,20 +356,25 @@ note_push:
   br label %ask
 ask:
   %stream = call ptr @function(ptr %context, i64 $C.stream$)
-  %identify = call ptr @function(ptr %context, i64 $C.cuStreamGetId$)
-  %identified = call i32 %identify(ptr %stream, ptr %stream_id)
-  call void @note(ptr %context, i32 %identified, i64 $ARENA_SITE$)
   store i32 0, ptr %status
   store i64 0, ptr %capture_id
   store i64 0, ptr %graph_at
+  store i64 0, ptr %stream_id
   %info = call ptr @function(ptr %context, i64 $C.cuStreamGetCaptureInfo$)
   %told = call i32 %info(ptr %stream, ptr %status, ptr %capture_id, ptr %graph_at, ptr null, ptr null, ptr null)
   call void @note(ptr %context, i32 %told, i64 $ARENA_SITE$)
+  %state = load i32, ptr %status
+  %active = icmp eq i32 %state, $ACTIVE$
+  br i1 %active, label %known, label %identify
+identify:
+  %identifier = call ptr @function(ptr %context, i64 $C.cuStreamGetId$)
+  %identified = call i32 %identifier(ptr %stream, ptr %stream_id)
+  call void @note(ptr %context, i32 %identified, i64 $ARENA_SITE$)
+  br label %known
+known:
   %untold = call i1 @failed(ptr %context)
   br i1 %untold, label %leave, label %decide
 decide:
-  %state = load i32, ptr %status
-  %active = icmp eq i32 %state, $ACTIVE$
   %id = load i64, ptr %capture_id
   %owner = select i1 %active, i64 %id, i64 0
   %arena = call ptr @function(ptr %context, i64 $C.arena$)

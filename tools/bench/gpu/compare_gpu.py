@@ -124,7 +124,7 @@ class Bench:
                 errors[name] = relative(self.torch, call(*given), wanted)
                 graphs[name] = self.graph(call, sets)
             except (RuntimeError, ValueError, TypeError, AttributeError, TilewrightError) as error:
-                failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                failed[name] = "; ".join(_told(e) for e in (error, error.__context__) if e is not None)
         found = self.timed(graphs, len(sets))
         made = {n: {"median_us": round(statistics.median(t) * 1e6, 3), "rounds_us": [round(x * 1e6, 3) for x in t],
                     "error": float(f"{errors[n]:.2e}")} for n, t in found.items()}
@@ -156,6 +156,10 @@ class Bench:
             best = min(best, (time.perf_counter() - start) / calls)
         self.torch.cuda.synchronize()
         return figure(f"host_{name}", best * 1e6, "us")
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 @contextlib.contextmanager

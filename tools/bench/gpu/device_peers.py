@@ -1,4 +1,4 @@
-"""What the GPU benchmarks compare with: torch's operators, torch.compile, and Triton's matmul (gpu_triton.py)."""
+"""What the GPU benchmarks compare with: torch, torch.compile, cuDNN's attention, and Triton's matmul (triton_matmul.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.bench.gpu.cases import HEADS, Case
 Call = Callable[..., Any]
 
 
-PEERS = ("torch", "torch.compile", "triton")
+PEERS = ("torch", "torch.compile", "triton", "cudnn")
 
 
 def peers(torch: Any, case: Case, wanted: Sequence[str] = PEERS) -> dict[str, Call]:
@@ -25,7 +25,17 @@ def peers(torch: Any, case: Case, wanted: Sequence[str] = PEERS) -> dict[str, Ca
         from tools.bench.gpu.triton_matmul import matmul
 
         found["triton"] = functools.partial(matmul, precision=case.precision)
+    if "cudnn" in wanted and case.kind == "attention":
+        found["cudnn"] = functools.partial(_by_cudnn, torch)
     return {name: call for name, call in found.items() if name in wanted}
+
+
+def _by_cudnn(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    """The attention that torch has from cuDNN, written for the tensor cores of its GPU; torch itself takes FlashAttention 2."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
 
 def reference(torch: Any, case: Case, given: Sequence[Any]) -> Any:

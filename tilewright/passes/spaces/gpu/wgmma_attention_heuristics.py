@@ -7,25 +7,32 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tilewright.passes.spaces.gemm_operands import unaligned
-from tilewright.passes.spaces.gpu import gpu_attention_heuristics
-from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, heads_of
-from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, WgmmaAttentionConfig, row_loop, why_illegal
+from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
+from tilewright.passes.spaces.gpu.default_tree import decided, reached
+from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, GpuAttentionConfig, heads_of
+from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, SIZE, WgmmaAttentionConfig, row_loop, why_illegal
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered, switch
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
+
+_ON = "H200, f16, 96 heads of 128 elements, queries as many as keys"
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """None is measured: there was no GPU."""
+    """Measured where the results say so, elsewhere by arithmetic."""
 
     mma_rows: int = threshold(16, unit="queries of a head up to which mma.sync multiplies", operator="attention",
                               results="not measured: a quarter of the 64 rows of an instruction")
-    large_waves: int = threshold(1, unit="waves of large blocks, one a multiprocessor, up to which a block has 64 queries",
+    short_rows: int = threshold(32, unit="queries of a head, and keys, up to which two warps multiply by mma.sync",
+                                operator="attention", results=f"{_ON}: 16 in 2.7 us; 32 in 4.9 us by warpgroups")
+    short_keys: int = threshold(320, unit="keys up to which a step has 64", operator="attention",
+                                results=f"{_ON}: 128 in 7.5 us, not 8.2; 240 in 16.4 us, not 17.5; from 384 on 128 are better")
+    small_waves: int = threshold(1, unit="waves of tiles of 64 queries, one a multiprocessor, up to which they are blocks",
                                  operator="attention",
-                                 results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
+                                 results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -41,13 +48,25 @@ def default(workload: Workload, limits: GpuLimits,
             range(config.consumers, 0, -1), range(config.bn, 0, -BLOCK)))
         return next(c for c in smaller if why_illegal(c, depth, columns, limits) is None)
 
-    large, small = legal(WgmmaAttentionConfig()), legal(WgmmaAttentionConfig(consumers=1))
+    large, small, brief = (legal(WgmmaAttentionConfig(consumers, bn)) for consumers, bn in ((2, 128), (1, 128), (2, 64)))
+    pairs = (GpuAttentionConfig(32, 16, 16, 2, queries_in_registers=kept) for kept in (True, False))
+    short = next(c for c in pairs if gpu_attention.why_illegal(c, depth, columns, SIZE, limits) is None)
     others, tree = gpu_attention_heuristics.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (large, small, *others)
-    rest = renumbered(tree, {i: i + 2 for i in range(len(others))})
+    configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short)), *others)
+    own = len(configs) - len(others)
+
+    def leaf(config: TileConfig) -> Leaf:
+        return Leaf(configs.index(config))
+
+    rest = renumbered(tree, {i: i + own for i in range(len(others))})
     loops = [loop.extent for loop in workload.loops if loop.role == "m"]
-    rows, total = loops[row_loop(loops)], workload.size("m") * workload.size("b")
-    blocks = switch(str(total), [(t.large_waves * limits.multiprocessors * large.bm, Leaf(1))], Leaf(0))
-    node = switch(str(rows), [(t.mma_rows, rest)], blocks)
+    rows, keys, heads = loops[row_loop(loops)], workload.size("n"), workload.size("b")
+    for d, extent in enumerate(loops):
+        heads = heads if d == row_loop(loops) else heads * extent
+    tiles = heads * rows.ceildiv(small.bm)
+    longer = leaf(large) if brief == large else decided(keys, [(t.short_keys, leaf(brief))], leaf(large))
+    blocks = decided(tiles, [(t.small_waves * limits.multiprocessors, leaf(small))], longer)
+    node = decided(rows, [(t.mma_rows, rest)], blocks)
+    node = decided(keys, [(t.short_rows, decided(workload.size("m"), [(t.short_rows, leaf(short))], node))], node)
     left = unaligned(workload, ALIGNED)
-    return configs, Split(str(left), 0, node, rest) if left.symbols else node
+    return reached(configs, Split(str(left), 0, node, rest) if left.symbols else node)

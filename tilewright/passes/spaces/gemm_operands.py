@@ -123,5 +123,18 @@ def unaligned(workload: Workload, n: int) -> Expr:
     return left
 
 
+def unaligned_operands(workload: Workload, n: int) -> tuple[bool, bool, bool] | None:
+    """Of A, B and the first result: may memory be contiguous along a dynamic extent that is no multiple of n? None where a factor
+    is computed."""
+    gemm = Gemm.of(workload)
+    if gemm is None or gemm.a.source is None or gemm.b.source is None:
+        return None
+    found = []
+    for operand in (workload.inputs[gemm.a.source], workload.inputs[gemm.b.source], workload.outputs[0]):
+        extent = None if operand.unit_axis is None or len(operand.dims) < 2 else operand.dims[operand.unit_axis]
+        found.append(extent is None or (extent.constant is None and not extent.divisible_by(n)))
+    return found[0], found[1], found[2]
+
+
 def _of_role(workload: Workload, role: str) -> Sequence[int]:
     return [d for d, loop in enumerate(workload.loops) if loop.role == role]

@@ -18,6 +18,7 @@ from tilewright.runtime.limits import WARP, GpuLimits
 
 _SHARP = 4.0
 _JOIN = 2.0  # times as long as reading the sums once
+_TOGETHER = 0.65  # how the issue slots that are filled grow with the warps of a scheduler, as a power
 _TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
 _OF_BLOCKS = tuple(f.name for f in fields(GpuBlock) if f.name not in ("step", "once", "along"))
 _OF_LOADS = tuple(f.name for f in fields(Load))
@@ -102,7 +103,9 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     l2 = l2_rate(blocks, limits)
     pipes: dict[str, Floats | float] = {"issue": rates.issue, "shared": 1.0, "bytes": l2, "matrix": rates.matrix}
     shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + c[f"once.{n}"]) / rate for n, rate in pipes.items()])
-    pipes["issue"] = np.minimum(rates.issue, c["threads"] / WARP)
+    warps = c["threads"] / WARP
+    together = np.maximum(1.0, warps / rates.issue)  # of a scheduler
+    pipes["issue"] = np.minimum(rates.issue, warps) * np.minimum(1.0, rates.alone * together**_TOGETHER)
     step, once = (reduce(np.maximum, [c[f"{part}.{n}"] / rate for n, rate in pipes.items()]) for part in ("step", "once"))
     step = step + c["chain"]
     step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)

@@ -18,6 +18,8 @@ from tilewright.runtime.limits import WARP, GpuLimits
 __all__ = ["extents", "kernel_cost"]
 
 _A_COPY, _A_STORE = 9.0, 10.0  # instructions
+_A_PRODUCT = 1.25  # issue slots of a multiply-add: its registers lie in banks that others ask for too
+_WORDS = 0.62  # share of the words of shared memory that are read for a thread alone; lanes share the others
 _SCATTERED = 16  # bytes of a store
 _CHAIN = 90.0  # cycles: a barrier, and the first elements from shared memory
 
@@ -29,14 +31,14 @@ def kernel_cost(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Ke
     side = (c.bm + c.bn) * c.bk
     copies = side / c.vec / c.threads
     words = (c.tm + c.tn) * size / 4  # that a thread reads for one position of k
-    product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) + words / 4)
+    product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) * _A_PRODUCT + words / 4)
     results = stored_bytes(c.bm * c.bn, result_bytes(workload), c.vec, c.split_k, _SCATTERED)
     stores = c.tm * c.tn / c.vec
     block = GpuBlock(
         threads=c.threads,
         registers=_registers(c, size, limits),
         shared_bytes=c.shared_bytes(size),
-        step=Load(step_issue(warps, product, copies, _A_COPY), warps * c.bk * words + side * size / 128, side * size),
+        step=Load(step_issue(warps, product, copies, _A_COPY), warps * c.bk * words * _WORDS + side * size / 128, side * size),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn * size / 64, results),
         along="depth",
         depth=c.bk,

@@ -108,11 +108,13 @@ def bytes_run_along_k(workload: Workload) -> bool:
 
 
 def unaligned(workload: Workload, n: int) -> Expr:
-    """0 exactly where every dynamic extent along which memory is contiguous is a multiple of n."""
+    """0 exactly where every dynamic extent along which memory is contiguous is a multiple of n. What no loop runs along,
+    such as a table of places, is read one by one anyway."""
     left = Expr.of(0)
-    seen = set[Expr]()
-    for operand in (*workload.inputs, *workload.outputs):
-        if operand.unit_axis is None or len(operand.dims) < 2:
+    seen, operands = set[Expr](), (*workload.inputs, *workload.outputs)
+    walked = any(operand.axes for operand in operands)
+    for operand in operands:
+        if operand.unit_axis is None or len(operand.dims) < 2 or (walked and not operand.axes):
             continue
         extent = operand.dims[operand.unit_axis]
         if extent.constant is None and not extent.divisible_by(n) and extent not in seen:

@@ -73,3 +73,40 @@ func.func @repeated(%arg0: tensor<?xf32> {tw.dims = ["P"]}, %arg1: tensor<?xf32>
   } -> tensor<?xf32>
   return %double, %sum : tensor<?xf32>, tensor<?xf32>
 }
+
+// Of the two readers of one row of products, the one that a product reads has its axis of one row, the one that is summed has not.
+// CHECK-LABEL: func.func @one_row
+// CHECK: %[[PRODUCT:.*]] = linalg.matmul
+// CHECK: %[[ROW:.*]] = tensor.collapse_shape %[[PRODUCT]]
+// CHECK: linalg.generic {{.*}} ins(%[[PRODUCT]] : tensor<1x8xf32>)
+// CHECK: linalg.generic {{.*}} ins(%[[ROW]] : tensor<8xf32>)
+func.func @one_row(%arg0: tensor<1x4xf32>, %arg1: tensor<4x8xf32>, %arg2: tensor<8x4xf32>) -> (tensor<1x4xf32>, tensor<f32>) {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x8xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x8xf32>) -> tensor<1x8xf32>
+  %product = linalg.matmul ins(%arg0, %arg1 : tensor<1x4xf32>, tensor<4x8xf32>) outs(%start : tensor<1x8xf32>) -> tensor<1x8xf32>
+  %row = tensor.collapse_shape %product [[0, 1]] : tensor<1x8xf32> into tensor<8xf32>
+  %into = tensor.empty() : tensor<8xf32>
+  %twice = linalg.generic {indexing_maps = [#flat, #flat], iterator_types = ["parallel"]} ins(%row : tensor<8xf32>) outs(%into : tensor<8xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.addf %a, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<8xf32>
+  %back = tensor.expand_shape %twice [[0, 1]] output_shape [1, 8] : tensor<8xf32> into tensor<1x8xf32>
+  %narrow = tensor.empty() : tensor<1x4xf32>
+  %begin = linalg.fill ins(%zero : f32) outs(%narrow : tensor<1x4xf32>) -> tensor<1x4xf32>
+  %next = linalg.matmul ins(%back, %arg2 : tensor<1x8xf32>, tensor<8x4xf32>) outs(%begin : tensor<1x4xf32>) -> tensor<1x4xf32>
+  %square = linalg.generic {indexing_maps = [#flat, #flat], iterator_types = ["parallel"]} ins(%row : tensor<8xf32>) outs(%into : tensor<8xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.mulf %a, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<8xf32>
+  %point = tensor.empty() : tensor<f32>
+  %nothing = linalg.fill ins(%zero : f32) outs(%point : tensor<f32>) -> tensor<f32>
+  %sum = linalg.generic {indexing_maps = [#flat, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%square : tensor<8xf32>) outs(%nothing : tensor<f32>) {
+  ^bb0(%a: f32, %out: f32):
+    %s = arith.addf %a, %out : f32
+    linalg.yield %s : f32
+  } -> tensor<f32>
+  return %next, %sum : tensor<1x4xf32>, tensor<f32>
+}

@@ -26,6 +26,7 @@ from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import GRAPH, OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
+from tilewright.passes.dispatch_creation.look_up_in_attention import LookUpInAttention
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.outlined import predicated
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
@@ -38,6 +39,7 @@ from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
+from tilewright.passes.spaces.host.host_attention import FEW
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
@@ -275,8 +277,9 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 
 
 def _parts(limits: Limits) -> SplitReductions | None:
-    """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have one for each multiprocessor."""
-    return SplitReductions() if isinstance(limits, HostLimits) else SplitReductions(elements=8192, rows=8, parts=512)
+    """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have one for each multiprocessor, and those
+    of attention, which it fuses for some types only."""
+    return SplitReductions() if isinstance(limits, HostLimits) else SplitReductions(elements=8192, rows=8, parts=512, shares=True)
 
 
 def _images(limits: Limits) -> ChannelsLast:
@@ -293,9 +296,10 @@ def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:
     return ConstantsAlongK("f8E4M3FN,f8E5M2,i8" + (",f32" if options.precision is Precision.TF32 else ""))
 
 
-def _attention(options: CompileOptions, limits: Limits) -> FuseAttention:
-    """Which attentions become one kernel: on a GPU those that tensor cores multiply."""
+def _attention(options: CompileOptions, limits: Limits) -> list[Pass]:
+    """Which attentions become one kernel: on a GPU those that tensor cores multiply, with lookups. A host's look up keys of few
+    queries."""
     if isinstance(limits, HostLimits):
-        return FuseAttention()
+        return [FuseAttention(), LookUpInAttention(FEW)]
     operands = "f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"
-    return FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE)
+    return [FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE, lookups=True)]

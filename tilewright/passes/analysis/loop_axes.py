@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.analysis.contraction import Product, product_of
+from tilewright.passes.analysis.named_rows import SHOWN, NamedRows
 from tilewright.passes.analysis.placement import collapsed, expanded, steps_of
 from tilewright.passes.linalg.symbolic import SymbolicShapes, evaluate_affine, kept_axes, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, owner, position
@@ -47,15 +48,23 @@ def axis_of(coordinate: Expr | None) -> Axis:
 
 
 def unit_axis(value: ir.Value, of_argument: Mapping[ir.Value, int | None]) -> int | None:
-    """The unit-stride axis of a value that is an argument behind casts and slices; None when it is computed."""
+    """The unit-stride axis of a value that is an argument behind views and lookups of rows; None when it is computed."""
     if value in of_argument:
         return of_argument[value]
     op = owner(value)
-    if op is None or op.name not in ("tensor.cast", "tensor.extract_slice"):
+    named = NamedRows.of(op)
+    if named is not None:
+        inner = unit_axis(named.table, of_argument)
+        return None if inner is None else named.axes[inner]
+    if op is None or op.name not in SHOWN:
         return None
     inner = unit_axis(op.operands[0], of_argument)
     if inner is None or op.name == "tensor.cast":
         return inner
+    if op.name == "tensor.expand_shape":
+        sizes = ir.RankedTensorType(value.type)
+        group = reassociation(op)[inner]
+        return next((a for a in reversed(group) if sizes.is_dynamic_dim(a) or sizes.get_dim_size(a) != 1), group[-1])
     kept = kept_axes(op)
     return kept.index(inner) if inner in kept and mixed(op, "static_strides", 3)[inner] == 1 else None
 

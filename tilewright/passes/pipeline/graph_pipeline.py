@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.passes.base import Mlir, Pass
 from tilewright.passes.dispatch_creation.copy_results import CopyResults
 from tilewright.passes.dispatch_creation.fuse import Fuse
@@ -25,14 +27,14 @@ from tilewright.passes.transforms.split_reductions import SplitReductions
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 
-def graph_passes(attention: FuseAttention | None = None, integers: IntegerProducts | None = None,
+def graph_passes(attention: Sequence[Pass] | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
                  weights: ConstantsAlongK | None = None, activations: QuantiseActivations | None = None,
                  in_place: UpdateInPlace | None = None) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
-    attention: what the target's family for fused attention takes; None for all that there is. integers: how the target multiplies
-    bytes, where it is faster at it than at what they stand for.
+    attention: which attentions become one kernel, and what else that takes in; None for all that there are, by themselves.
+    integers: how the target multiplies bytes, where it is faster at it than at what they stand for.
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     weights: which constants its tensor cores read along k only.
     activations: how rows that meet weights in few bits become bytes, where that is asked for. in_place: which parts
@@ -58,7 +60,7 @@ def graph_passes(attention: FuseAttention | None = None, integers: IntegerProduc
         *([parts] if parts is not None else []),
         NonpositiveExponents(),
         Fuse(),
-        attention or FuseAttention(),
+        *(attention if attention is not None else [FuseAttention()]),
         Outline(),
         InlineControlFlow(),
         Mlir("cse"),

@@ -9,6 +9,7 @@ from tilewright.passes.dispatch_creation.copy_results import CopyResults
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
+from tilewright.passes.dispatch_creation.look_up_in_attention import LookUpInAttention
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
 from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
@@ -98,6 +99,7 @@ PASSES: tuple[type[Pass], ...] = (
     NonpositiveExponents,
     Fuse,
     FuseAttention,
+    LookUpInAttention,
     Outline,
     PackConstants,
     ExpandMath,

@@ -70,16 +70,19 @@ def _alone(op: ir.Operation, number: int, reshape: ir.Operation) -> bool:
 
 
 def _is_reduced(op: ir.Operation) -> bool:
-    """Is the result, or what elementwise operations make of it, read by a reduction? That is fused over the axes it has."""
+    """Is the result, or what elementwise operations make of it, read by a reduction? That is fused over the axes it has; a
+    product only reads."""
     seen, wanted = {op}, [op]
     while wanted and len(seen) < _MOST:
         for use in (u for r in wanted.pop().results for u in r.uses):
             reader = use.owner.operation if isinstance(use.owner, ir.OpView) else use.owner
             if reader in seen or not reader.results:
                 continue
-            if reader.name.startswith("linalg.") and "reduction" in iterator_kinds(reader):
-                return True
             seen.add(reader)
+            if reader.name.startswith("linalg.") and "reduction" in iterator_kinds(reader):
+                if sums_products(reader):
+                    continue
+                return True
             wanted.append(reader)
     return False
 

@@ -6,14 +6,24 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from tilewright.passes.analysis.op_kinds import combiner, is_row_reduction
+from tilewright.passes.analysis.contraction import is_contraction
+from tilewright.passes.analysis.op_kinds import body_names, combiner, is_row_reduction
 from tilewright.passes.analysis.parts import neutral, slow_to_fast
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill_body, generic
-from tilewright.passes.linalg.reshape import Reshaper
-from tilewright.passes.linalg.structured import erase_unused, inits, inputs, iterator_kinds, loop_extents, main_of, rebuild
+from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
+from tilewright.passes.linalg.structured import (
+    erase_unused,
+    inits,
+    inputs,
+    iterator_kinds,
+    loop_extents,
+    main_of,
+    rebuild,
+    uncast,
+)
 from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
-from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations
+from tilewright.passes.mlir import arith, ir, linalg, maps_of, operations, owner
 from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
 
@@ -26,7 +36,8 @@ class SplitReductions(Pass):
     """So that all threads have a share, rows are read as they lie, and the parts fuse with other work on the same rows.
 
     elements: of the operand that a part has at least. rows: that it has at least. parts: that there are at most, where the
-    range tells. columns: that a tensor has at least for its rows to be cut.
+    range tells. columns: that a tensor has at least for its rows to be cut. shares: are values that the shares of a softmax mix
+    added up in parts too, where one query reads rows one after the other? Left whole they are for fuse-attention.
     """
 
     name: ClassVar[str] = "split-reductions"
@@ -34,6 +45,7 @@ class SplitReductions(Pass):
     rows: int = 16
     parts: int = 256
     columns: int = 16
+    shares: bool = False
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -41,7 +53,8 @@ class SplitReductions(Pass):
             block = fn.regions[0].blocks[0]
             bound = {v for v, named in zip(block.arguments, argument_attributes(fn), strict=True) if CONSTANT in named}
             for op in operations(block):
-                if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op)):
+                if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op)) \
+                        and (self.shares or not _mixes(op)):
                     self._split(op, tensors)
             erase_unused(fn)
 
@@ -70,6 +83,22 @@ class SplitReductions(Pass):
         while size * across < self.elements or (size < self.rows and across < self.elements) or size * self.parts < rows:
             size *= 2
         return size
+
+
+def _mixes(op: ir.Operation) -> bool:
+    """Are the terms of a sum products with the shares of a softmax?"""
+    return is_contraction(op) and any(_is_share(owner(uncast(v))) for v in inputs(op))
+
+
+def _is_share(op: ir.Operation | None) -> bool:
+    """Does an operation divide exponentials by a sum?"""
+    while op is not None and op.name in RESHAPES:
+        op = owner(uncast(op.operands[0]))
+    if op is None or op.name != "linalg.generic" or body_names(op) != ["arith.divf", "linalg.yield"]:
+        return False
+    made = [owner(uncast(v)) for v in inputs(op)]
+    return len(made) == 2 and made[0] is not None and "math.exp" in body_names(made[0]) \
+        and made[1] is not None and made[1].name == "linalg.generic" and "reduction" in iterator_kinds(made[1])
 
 
 def _in_parts(op: ir.Operation, loops: list[int], size: int, tensors: Reshaper, extents: list[Expr]) -> ir.Value:

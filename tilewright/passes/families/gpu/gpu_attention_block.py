@@ -80,6 +80,8 @@ class AttentionBlock:
         kernel.bound(units.total)
         kernel.bound(self.keys.size)
         kernel.bound(self.rows.size)
+        if self.plan.hidden.lengths:
+            kernel.bound((self.keys.size + self.rows.size) * 2)  # what is added to lengths
         number, down = kernel.block_id() if number is None else number, kernel.evaluator.emit(units.counts[-1])
         tile = number % down
         if self.plan.hidden.row is not None:

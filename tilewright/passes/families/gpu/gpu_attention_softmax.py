@@ -67,15 +67,16 @@ class FragmentSoftmax:
         return Row(point, self._seen(point))
 
     def _seen(self, point: Point) -> Index:
-        hidden = self.plan.hidden
-        if hidden.row is None or hidden.reach is None:
+        if self.plan.hidden.reach is None:
             return self.keys.extent
-        return (point[hidden.row] + self.kernel.evaluator.emit(hidden.reach) + 1).max(0).min(self.keys.extent)
+        return self.plan.hidden.seen(self.kernel.evaluator, point).max(0).min(self.keys.extent)
 
     def reach(self, first: Index, last: Index) -> tuple[Index, Index]:
         """How many keys all rows from the first to the last see, and how many some row sees."""
-        if len(self.rows.loops) > 1 and self.plan.hidden.row is not None:
-            return Index(0), self.keys.extent
+        row = self.plan.hidden.row
+        if len(self.rows.loops) > 1 and row is not None:
+            extent = self.rows.extents_of()[row]
+            return self._seen({**self.batch, row: Index(0)}), self._seen({**self.batch, row: extent - 1})
         return self._seen({**self.batch, **self.rows.point(first)}), self._seen({**self.batch, **self.rows.point(last)})
 
     def step(self, row: Row, scores: Sequence[ir.Value], key: Index, edge: bool, greatest: ir.Value, total: ir.Value) -> Taken:

@@ -147,6 +147,8 @@ class _Block(AttentionBlock):
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel
         self.units = kernel.loops[0].total
+        if self.plan.hidden.lengths:  # a kernel before may have made them
+            kernel.follow()
         if c.blocks:  # every tile has a step
             kernel.require((Expr.of(1) - self.keys.size).maximum(0), "keys")
             self._count_tiles()
@@ -227,7 +229,7 @@ class _Block(AttentionBlock):
         softmax = FragmentSoftmax(self.kernel, self.plan, self.rows, self.keys, queries.at, min(2, self.config.vec),
                                   True)
         steps = self.steps(softmax, queries.row)
-        if self.config.blocks and self.plan.hidden.row is not None:
+        if self.config.blocks and self.plan.hidden.reach is not None:
             steps = replace(steps, end=steps.end.max(1))
         return _Tile(queries, softmax, steps, turn, done)
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import inf
 
 from tilewright.passes.analysis.attention import Attention
+from tilewright.passes.analysis.named_rows import shown_by
 from tilewright.passes.analysis.placement import place
 from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.codegen.emit import Memory, constant, lane_mask, loop, when
@@ -107,8 +108,8 @@ class _AttentionEmitter:
         return Memory(at, self.f32, strides, strides, self.index)
 
     def _plain(self, plan: Plan, which: int) -> bool:
-        """Is an operand f32 in memory, as it is multiplied?"""
-        memory = self.ev.memories.get(plan.view.operand(which))
+        """Is an operand f32 in memory, as it is multiplied, whole or in rows that data name?"""
+        memory = self.ev.memories.get(shown_by(plan.view.operand(which)))
         return memory is not None and memory.element == self.f32 and not plan.view.product.casts[which]
 
     # -- units

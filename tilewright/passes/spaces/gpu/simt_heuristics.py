@@ -23,6 +23,9 @@ from tilewright.runtime.shape import Expr
 _TILES = ((16, 64, 32, 2, 4), (16, 128, 32, 4, 4), (32, 64, 32, 4, 4), (64, 32, 32, 4, 8), (64, 64, 16, 4, 4), (64, 64, 32, 8, 8),
           (64, 128, 16, 8, 8), (128, 64, 16, 8, 8), (128, 128, 16, 8, 8))
 _PARTS = (1, 2, 4, 8)
+# A thread with so many sums says how many blocks share a multiprocessor: ptxas by itself takes 127 registers for 128 x 128 and
+# lays all operands of a tenth of its multiply-adds into one bank (H200, square_4096: 3.30 ms, with 2 blocks said 3.06)
+_SAID, _BLOCKS = 64, 2
 _GAIN, _NEAR = 0.005, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
 _GRAIN = 16  # rows
 
@@ -53,7 +56,7 @@ def default(workload: Workload, limits: GpuLimits,
     blocks = 1 if windows else 0  # addresses of windows need registers, which ptxas would rather spill than lose a block
     few = SimtConfig(16, 64, 32, 2, 4, 3, vec, min_blocks_per_sm=blocks)
     middle = SimtConfig(64, 64, 16, 4, 4, 3, vec, min_blocks_per_sm=blocks)
-    large = SimtConfig(128, 128, 16, 8, 8, 3, vec, min_blocks_per_sm=blocks) if widest == 4 else middle
+    large = SimtConfig(128, 128, 16, 8, 8, 3, vec, min_blocks_per_sm=blocks or _BLOCKS) if widest == 4 else middle
     safe = SimtConfig(64, 64, 16, 4, 4, 3, 1, transpose_on_copy=True, min_blocks_per_sm=blocks, index=64)
     wave = limits.multiprocessors * 128 * 128
     single = SimtConfig(64, 64, 16, 4, 4, 3, 1, transpose_on_copy=True, min_blocks_per_sm=blocks)
@@ -81,7 +84,8 @@ def default(workload: Workload, limits: GpuLimits,
 
 def candidates(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:
     """Tiles in rings of two steps or three, whole and in parts of k."""
-    for tile, stages, parts in product(_TILES, (3, 2), _PARTS):
-        config = SimtConfig(*tile, stages, 4, split_k=parts)
+    for tile, stages, parts in product(_TILES, (2, 3), _PARTS):
+        blocks = _BLOCKS if tile[3] * tile[4] >= _SAID else 0
+        config = SimtConfig(*tile, stages, 4, min_blocks_per_sm=blocks, split_k=parts)
         if why_invalid(config, workload, limits) is None:
             yield config

@@ -99,6 +99,31 @@ def test_whole_tiles_and_tails_in_one_launch(dtype: str, arch: str, family: str,
     np.testing.assert_allclose(fn(x, w, R_lengths=lengths), wanted, 1e-2, 1e-2)
 
 
+@pytest.mark.parametrize(("dtype", "arch", "family"), [
+    ("f32", "sm_80", "simt"), ("f16", "sm_80", "mma"), ("f16", "sm_90a", "wgmma")])
+def test_whole_tiles_of_all_rows_take_fewer_instructions(dtype: str, arch: str, family: str) -> None:
+    """A product over the rows of all sequences, beside that of a dense model with as many rows: the same bits, masks in the last
+    tile alone. Results that leave by copies of whole tiles have none anyway."""
+    rng, lengths, numpy = np.random.default_rng(0), [129, 0, 128, 3], {"f32": np.float32, "f16": np.float16}[dtype]
+
+    def model(dims: list[int | str]) -> ops.Graph:
+        g = ops.Graph()
+        g.output(ops.relu(ops.dense(g.input("x", dims, dtype), g.input("w", [64, 128], dtype))))
+        return g
+
+    fn = tw.compile(model(["B", "S", 64]), {"B": (1, 8), "S": tw.Ragged(0, 512, over="B")}, target=f"emulator:{arch}")
+    dense = tw.compile(model(["N", 64]), {"N": (1, 4096)}, target=f"emulator:{arch}")
+    x = rng.standard_normal((sum(lengths), 64)).astype(numpy)
+    w = (rng.standard_normal((64, 128)) / 8).astype(numpy)
+    shown, plain = fn.explain(S=lengths).calls[0], dense.explain(N=len(x)).calls[0]
+    assert (shown.family, shown.config) == (family, plain.config)
+    found, wanted = fn(x, w, S_lengths=lengths), dense(x, w)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(found, np.maximum(x.astype(float) @ w, 0), 1e-2, 1e-2)
+    counts = [f._caller.device.launches[-1].warp_instructions for f in (fn, dense)]
+    assert counts[0] <= counts[1] and (counts[0] < counts[1] or family == "wgmma")
+
+
 def test_grouped_products_and_their_neighbours() -> None:
     """Rows by expert times the weights of each: NaN in one expert reaches no other, though tiles of its rows lie over theirs."""
     g = ops.Graph()

@@ -12,9 +12,10 @@ from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.object_code import emit_object
 from tilewright.runtime.program.kernel import MicroKernel, Param
+from tilewright.search.protocols import KernelAt, RunnerInTurns
 from tilewright.search.runner.host_runner import HostRunner
 from tilewright.search.runner.line_process import LineProcess
-from tilewright.search.runner.runner_process import HOST_WORKER, ProcessRunner
+from tilewright.search.runner.runner_process import HOST_WORKER, HostProcess, ProcessRunner
 from tilewright.search.runner.runner_requests import Prepare, RunnerReply
 
 KERNEL = "define void @{name}(ptr %slots, i64 %begin, i64 %end, ptr %room) {{\n{body}\n}}\n"
@@ -103,3 +104,27 @@ def test_what_is_not_measured_in_its_time_is_late() -> None:
         found = quick.run(dense(), kernel("stuck"), code("stuck", loop), {"d0": 3}, 1, 0.5)
         assert found.late and not found.seconds
         assert not quick.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}, 1, 20.0).error
+
+
+def at(name: str, body: str, rows: int = 3, guards: tuple[str, ...] = ()) -> KernelAt:
+    return KernelAt(kernel(name, guards), code(name, body), (("d0", rows),))
+
+
+def test_kernels_are_timed_beside_each_other() -> None:
+    """In rounds, in the order they were named, in the same process as one alone; what crashes is an error of all of them."""
+    loop = ("  br label %again\nagain:\n  %n = phi i64 [0, %0], [%m, %again]\n  %m = add i64 %n, 1\n"
+            "  call void asm sideeffect \"\", \"\"()\n  %on = icmp ult i64 %m, 20000\n  br i1 %on, label %again, label %out\n"
+            "out:\n  ret void")
+    with HostProcess(time_limit=20.0) as beside:
+        assert isinstance(beside, RunnerInTurns)
+        assert not beside.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}).error
+        found = beside.run_in_turns(dense(), [at("good", "  ret void"), at("slow", loop)], 5, 10.0)
+        assert not found.error and len(found.rounds) >= 5 and {len(r) for r in found.rounds} == {2}
+        assert all(0 < fast < slow for fast, slow in found.rounds)
+        assert "legal" in beside.run_in_turns(dense(), [at("good", "  ret void"), at("odd", "  ret void", 3, ("mod(d0, 2)",))],
+                                              3, 10.0).error
+        assert beside.run_in_turns(dense(), [at("good", "  ret void")], 3, 0.0).late
+        crash = at("bad", "  store i32 1, ptr inttoptr (i64 8 to ptr)\n  ret void")
+        assert "SIGSEGV" in beside.run_in_turns(dense(), [at("good", "  ret void"), crash], 3, 10.0).error
+        assert beside.run_in_turns(dense(), [at("good", "  ret void")], 3, 10.0).rounds
+    assert not isinstance(ProcessRunner(), RunnerInTurns)

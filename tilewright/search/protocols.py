@@ -44,6 +44,17 @@ class Measurement:
     runner: str = ""
 
 
+@dataclass(frozen=True)
+class Turns:
+    """Several kernels at one shape, timed in turns. rounds: of each the seconds of a launch of every kernel; error, cache and
+    late as of a Measurement."""
+
+    rounds: tuple[tuple[float, ...], ...] = ()
+    error: str = ""
+    cache: str = "warm"
+    late: bool = False
+
+
 class Builder(Protocol):
     """Builds kernels, in parallel if it can; results come in the order of the candidates.
 
@@ -78,3 +89,11 @@ class RunnerOfMany(Protocol):
     """A Runner that several threads may call, and that takes several measurements at once: one after the other, on one device."""
 
     def run_all(self, workload: Workload, asked: Sequence[KernelAt], seconds: float | None = None) -> list[Measurement]: ...
+
+
+@runtime_checkable
+class RunnerInTurns(Protocol):
+    """A Runner that times kernels at one shape beside each other: so many rounds at least, in which each has a turn so short that
+    all have the speed which the machine just has."""
+
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns: ...

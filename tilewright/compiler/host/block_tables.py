@@ -14,9 +14,9 @@ from functools import cached_property
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import PlacedOperand, PlannedCall
-from tilewright.passes.dispatch_creation.outlined import segmented
+from tilewright.passes.dispatch_creation.outlined import in_whole_tiles, segmented
 from tilewright.passes.spaces.segments import Segments
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.ragged_dim import total
@@ -28,9 +28,9 @@ _ALIGNED = 64
 
 
 def with_block_tables(plan: HostPlan) -> HostPlan:
-    """The plan for a GPU: calls that are made for each sequence have workloads whose kernels serve all of them. In the current
-    context."""
-    ragged = {o.dim.name: o.dim.stored_length for o in plan.ragged}
+    """The plan for a GPU: calls that are made for each sequence have workloads whose kernels serve all of them, products over all
+    rows such whose whole tiles have no masks. In the current context."""
+    ragged, sums = {o.dim.name: o.dim.stored_length for o in plan.ragged}, set(plan.sums)
     made: dict[tuple[str, str], Workload] = {}
     calls = []
     for call in plan.calls:
@@ -40,6 +40,11 @@ def with_block_tables(plan: HostPlan) -> HostPlan:
             key = call.workload.key, str(segments)
             if key not in made:
                 made[key] = segmented(call.workload, segments)
+            call = replace(call, workload=made[key])
+        elif call.workload.kind is Kind.CONTRACTION and any(e.symbols & sums for e in call.dims):
+            key = call.workload.key, ""
+            if key not in made:
+                made[key] = in_whole_tiles(call.workload)
             call = replace(call, workload=made[key])
         calls.append(call)
     return replace(plan, calls=calls)

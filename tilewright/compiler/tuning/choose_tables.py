@@ -13,7 +13,7 @@ from tilewright.compiler.tuning.operator_tuning import known_to_log, tables_from
 from tilewright.search.database.stored_log import open_log
 from tilewright.search.libraries import load_libraries
 from tilewright.search.protocols import Builder
-from tilewright.search.runner.runner_process import ProcessRunner
+from tilewright.search.runner.runner_process import HostProcess
 
 
 def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | None = None, made: Tables | None = None) -> Tables:
@@ -45,7 +45,7 @@ def choose_tables(model: OutlinedModel, builder: Builder, farm: FarmSession | No
             chosen = tune_model(model, tables, builder, farm.runner, log, farm)
             tables_from_log(model, tables, builder, log, known - chosen)
             return tables
-        native = stack.enter_context(ProcessRunner(arguments=(weights_of(model).argument(),)))
+        native = stack.enter_context(HostProcess(arguments=(weights_of(model).argument(),)))
         if not compilation.on_gpu:
             native.start()
         load_libraries()

@@ -17,7 +17,7 @@ from tilewright.passes.codegen.emit import Memory, byte_width, gep, integer_type
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
-from tilewright.passes.linalg.symbolic import PREDICATE, SEGMENTS
+from tilewright.passes.linalg.symbolic import PREDICATE, SEGMENTS, WHOLE_TILES
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
 from tilewright.passes.spaces.segments import Segments
 from tilewright.runtime.program.kernel import OUTER, Launch, MicroKernel, Param, offset_symbol, stride_symbol
@@ -44,6 +44,7 @@ class GpuKernel(KernelFrame):
         self.threads = 0
         self._goes_by_byte = PREDICATE in self.fn.attributes
         self.by_sequence = SEGMENTS in self.fn.attributes
+        self.in_whole_tiles = self.by_sequence or WHOLE_TILES in self.fn.attributes
         self._first_block: Index | None = None
         if self.by_sequence:
             self._segments = Segments.parse(ir.StringAttr(self.fn.attributes[SEGMENTS]).value)

@@ -24,6 +24,7 @@ from tilewright.passes.linalg.symbolic import (
     DIMS,
     PREDICATE,
     SEGMENTS,
+    WHOLE_TILES,
     SymbolicShapes,
     argument_attributes,
     integer,
@@ -57,9 +58,7 @@ def predicated(workload: Workload) -> Workload:
 
 def predicated_ir(text: str) -> str:
     """The IR of a workload whose kernels go by a byte, in the current context."""
-    module = ir.Module.parse(text)
-    next(functions(module)).attributes[PREDICATE] = ir.UnitAttr.get()
-    return str(module)
+    return _marked(text, PREDICATE)
 
 
 def segmented(workload: Workload, segments: Segments) -> Workload:
@@ -68,6 +67,20 @@ def segmented(workload: Workload, segments: Segments) -> Workload:
     next(functions(module)).attributes[SEGMENTS] = ir.StringAttr.get(str(segments))
     key = hashlib.sha256(f"{workload.key} {segments}".encode()).hexdigest()
     return replace(workload, key=key, ir=str(module), segments=str(segments))
+
+
+def in_whole_tiles(workload: Workload) -> Workload:
+    """The same workload with kernels that have code of their own, without masks, for tiles that no edge cuts. GPU only; in the
+    current context."""
+    key = hashlib.sha256(f"{workload.key} {WHOLE_TILES}".encode()).hexdigest()
+    return replace(workload, key=key, ir=_marked(workload.ir, WHOLE_TILES))
+
+
+def _marked(text: str, attribute: str) -> str:
+    """The IR of a workload whose function has a unit attribute more."""
+    module = ir.Module.parse(text)
+    next(functions(module)).attributes[attribute] = ir.UnitAttr.get()
+    return str(module)
 
 
 def workload_of(fn: ir.Operation, name: str) -> Workload:

@@ -17,6 +17,7 @@ CONSTANT = "tw.constant"  # unit attribute of an argument that is bound at compi
 PREDICATE = "tw.predicate"  # on functions whose kernels go by a byte
 IN_PLACE = "tw.in_place"  # on functions whose results may lie where tensors do that they read element by element
 SEGMENTS = "tw.segments"  # on functions whose kernels serve all sequences of a batch: what differs from one to the next
+WHOLE_TILES = "tw.whole_tiles"  # on functions whose kernels have code of their own for tiles that no edge cuts
 COUNTERS = "tw.counters"  # of an scf.while: the dim that each carried value is inside the loop, "" where it is none
 MAY_BE_EMPTY = "tw.may_be_empty"  # of a tensor.extract: axes of its tensor that may have no element; it then gives zero
 _IDENTITY = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from tilewright.runtime.host.giving_way import give_way
 
 
 @dataclass(frozen=True)
 class Timing:
     """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
     of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long. rest: seconds
-    without work for each second of a batch or of a round, so that others have the core in between; of the limits they count for
-    the last one alone."""
+    without work for each second of a batch or of a round, at least, so that others have the core in between (giving_way.py); of
+    the limits they count for the last one alone."""
 
     warmup: float = 0.002
     batch: float = 0.001
@@ -52,7 +54,7 @@ def _rest(start: float, timing: Timing, *calls: Callable[[], object]) -> float:
     if not timing.rest:
         return 0.0
     begin = time.perf_counter()
-    time.sleep(min(timing.rest * (begin - start), _LONGEST_REST))
+    give_way(min(timing.rest * (begin - start), _LONGEST_REST))
     for call in calls:
         call()
     return time.perf_counter() - begin
@@ -79,6 +81,24 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
             break
         begin += _rest(start, timing, call, other)
     return ratios
+
+
+def time_in_turns(calls: Sequence[Callable[[], object]], rounds: int, timing: Timing = Timing()) -> list[tuple[float, ...]]:
+    """Seconds per call of each, one row a round, in which each has a turn: so many rounds, of short calls as many as the fewest
+    batches of each take, and no more than one after the longest time. Every other round goes backwards."""
+    whole = time.perf_counter()
+    counts = [(max(1, round(timing.turn / each)), each < _LONG) for each in (warm_up(c, timing) for c in calls)]
+    found: list[tuple[float, ...]] = []
+    begin = time.perf_counter()
+    while len(found) < rounds or time.perf_counter() - begin < timing.fewest * timing.batch * len(calls):
+        start, times = time.perf_counter(), [0.0] * len(calls)
+        for place in range(len(calls))[:: 1 - 2 * (len(found) % 2)]:
+            times[place] = time_turn(calls[place], *counts[place])
+        found.append(tuple(times))
+        if time.perf_counter() - whole > timing.longest:
+            break
+        begin += _rest(start, timing, *calls)
+    return found
 
 
 def warm_up(call: Callable[[], object], timing: Timing) -> float:

@@ -16,12 +16,12 @@ import numpy as np
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.device import LAUNCH, LoadedCode
 from tilewright.runtime.float_environment import float_environment
-from tilewright.runtime.host.benchmark import Timing, dispersion, time_beside, time_call
+from tilewright.runtime.host.benchmark import Timing, dispersion, time_beside, time_call, time_in_turns
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.program.arena_plan import workspace_stride
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement, Turns
 from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.space.dense import clear_zeros, dense_symbols, memory_order
 
@@ -70,7 +70,7 @@ class HostRunner:
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
         place = (workload.key, tuple(dims.items()))
         call, first = self.launcher(workload, kernel, code, dims, threads), self._first.get(place)
-        timing = self.timing if seconds is None else replace(self.timing, longest=min(self.timing.longest, seconds))
+        timing = self._timing(seconds)
         if first is None:
             times = sorted(time_call(call, timing))
             self._first[place] = _First(kernel, code, threads, statistics.median(times))
@@ -82,6 +82,18 @@ class HostRunner:
         steadiest = min(tries, key=dispersion)
         found = tuple(first.seconds * ratio for ratio in statistics.quantiles(steadiest, n=8)[2:5])
         return Measurement(found, cache=self.weights.name)
+
+    @float_environment()
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns:
+        """Kernels at one shape beside each other, all of them legal there; in little time: fewer rounds, but one."""
+        wrong = [x.kernel.config for x in asked if not x.kernel.legal(dense_symbols(workload, dict(x.dims)))]
+        if wrong or len({x.dims for x in asked}) != 1:
+            return Turns(error=f"wanted kernels that are legal at one shape, got {wrong or [x.dims for x in asked]}")
+        calls = [self.launcher(workload, x.kernel, x.code, dict(x.dims), x.threads) for x in asked]
+        return Turns(tuple(time_in_turns(calls, rounds, self._timing(seconds))), cache=self.weights.name)
+
+    def _timing(self, seconds: float | None) -> Timing:
+        return self.timing if seconds is None else replace(self.timing, longest=min(self.timing.longest, seconds))
 
     def launcher(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int],
                  threads: int = 1) -> Callable[[], None]:

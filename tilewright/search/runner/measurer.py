@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.gpu.gpu_image import GpuImage
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.records import TuningLog, TuningRecord, impossible, latest
-from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
+from tilewright.search.protocols import Builder, BuildResult, KernelAt, Measurement, Runner, RunnerInTurns
 from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.shapes import Dims
@@ -135,6 +137,31 @@ class Measurer:
             return self._record(config, shape, threads, Measurement(error=f"not legal at {dict(shape)}"), digest)
         found = self.context.runner.run(self.workload, result.kernel, result.code, dict(shape), threads, self.time.limit)
         return self.take_run(config, shape, threads, found)
+
+    def in_turns(self, runner: RunnerInTurns, variants: Sequence[tuple[TileConfig, int]], shape: Dims,
+                 rounds: int) -> list[list[float]]:
+        """Kernels, each on its threads, beside each other in so many rounds at least, or none where there is no time: seconds of
+        each, infinite for what does not run. Equal code has one turn for all. The times of each are a record."""
+        self.build([config for config, _ in variants])
+        found = [self.built.get(config_text(config)) for config, _ in variants]
+        asked: dict[tuple[str, int], KernelAt] = {}
+        places: list[tuple[str, int] | None] = []
+        for made, (_, threads) in zip(found, variants, strict=True):
+            kernel = None if made is None else made.kernel
+            if made is None or kernel is None or not kernel.legal(dense_symbols(self.workload, dict(shape))):
+                places.append(None)
+                continue
+            place = (code_digest(kernel, made.code), threads)
+            asked.setdefault(place, KernelAt(kernel, made.code, shape, threads))
+            places.append(place)
+        if not asked:
+            return []
+        taken = runner.run_in_turns(self.workload, list(asked.values()), rounds, self.time.limit)
+        columns = dict(zip(asked, zip(*taken.rounds, strict=True), strict=True)) if taken.rounds else {}
+        for place, (config, threads) in {p: v for p, v in zip(places, variants, strict=True) if p in columns}.items():
+            times = statistics.quantiles(columns[place], n=8)[2:5] if len(columns[place]) > 1 else columns[place]
+            self.take_run(config, shape, threads, Measurement(tuple(times), cache=taken.cache))
+        return [[math.inf if p is None else columns[p][n] for p in places] for n in range(len(taken.rounds))]
 
     def open_places(self, config: TileConfig, places: Sequence[tuple[Dims, int]], again: bool = False) -> list[tuple[Dims, int]]:
         """Of places, those where a built configuration is still to be measured: it is not known there, nor is equal code, and it

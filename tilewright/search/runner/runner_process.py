@@ -14,10 +14,10 @@ import msgspec
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.workload_form import WorkloadForm
-from tilewright.search.protocols import Measurement
+from tilewright.search.protocols import KernelAt, Measurement, Turns
 from tilewright.search.runner.case_form import CaseForm
 from tilewright.search.runner.line_process import LineProcess, WorkerLostError
-from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+from tilewright.search.runner.runner_requests import Prepare, Run, RunInTurns, RunnerReply, RunnerRequest
 from tilewright.search.runner.verification import Case
 
 HOST_WORKER = f"{__package__}.host_worker"
@@ -50,17 +50,10 @@ class ProcessRunner:
         """A crash, a hang or an error of the process is a Measurement with an error; one for which there is no time is late."""
         if seconds is not None and seconds <= 0:
             return Measurement(error="there is no time left", late=True)
-        digest = hashlib.sha256(code).hexdigest()
         end = time.monotonic() + (math.inf if seconds is None else seconds)
         try:
             process = self._alive()
-            if workload.key not in self._sent:
-                cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
-                self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), min(_START_SECONDS, _until(end)))
-                self._sent.add(workload.key)
-            if digest not in self._sent:
-                self._ask(process, Prepare(None, digest, code), min(_START_SECONDS, _until(end)))
-                self._sent.add(digest)
+            (digest,) = self._prepare(process, workload, [code], end)
             limit = min(self.time_limit, _until(end))
             request = Run(workload.key, kernel, digest, dict(dims), threads, None if seconds is None else _COOPERATIVE * limit)
             reply = self._ask(process, request, limit)
@@ -70,6 +63,19 @@ class ProcessRunner:
         if reply.lost:
             self.close()
         return Measurement(reply.seconds, reply.error, reply.cache)
+
+    def _prepare(self, process: LineProcess, workload: Workload, codes: Sequence[bytes], end: float) -> tuple[str, ...]:
+        """Tell the process what it was not told yet; returns the digests of the codes."""
+        if workload.key not in self._sent:
+            cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
+            self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), min(_START_SECONDS, _until(end)))
+            self._sent.add(workload.key)
+        digests = tuple(hashlib.sha256(code).hexdigest() for code in codes)
+        for digest, code in zip(digests, codes, strict=True):
+            if digest not in self._sent:
+                self._ask(process, Prepare(None, digest, code), min(_START_SECONDS, _until(end)))
+                self._sent.add(digest)
+        return digests
 
     def close(self) -> None:
         """End the process."""
@@ -97,6 +103,27 @@ class ProcessRunner:
             return msgspec.json.decode(line, type=RunnerReply)
         except msgspec.DecodeError as error:
             raise WorkerLostError(f"the runner's reply cannot be read: {error}", process.log) from error
+
+
+class HostProcess(ProcessRunner):
+    """A ProcessRunner on the host, which times kernels beside each other too."""
+
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns:
+        """Kernels at one shape; a crash, a hang or an error of the process is an error of all of them."""
+        if seconds is not None and seconds <= 0:
+            return Turns(error="there is no time left", late=True)
+        end = time.monotonic() + (math.inf if seconds is None else seconds)
+        try:
+            process = self._alive()
+            digests = self._prepare(process, workload, [x.code for x in asked], end)
+            limit = min(self.time_limit, _until(end))
+            request = RunInTurns(workload.key, tuple(x.kernel for x in asked), digests, dict(asked[0].dims),
+                                 tuple(x.threads for x in asked), rounds, None if seconds is None else _COOPERATIVE * limit)
+            reply = self._ask(process, request, limit)
+        except WorkerLostError as error:
+            self.close()
+            return Turns(error=f"{len(asked)} kernels at {dict(asked[0].dims)}: {error}", late=time.monotonic() >= end)
+        return Turns(reply.rounds, reply.error, reply.cache)
 
 
 def _until(end: float) -> float:

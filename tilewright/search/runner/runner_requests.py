@@ -30,13 +30,27 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="op"):
     seconds: float | None = None
 
 
-RunnerRequest = Prepare | Run
+class RunInTurns(msgspec.Struct, frozen=True, tag="turns", tag_field="op"):
+    """Time kernels at local dims in so many rounds at least. digests, threads: of each kernel."""
+
+    workload: str
+    kernels: tuple[MicroKernel, ...]
+    digests: tuple[str, ...]
+    dims: dict[str, int]
+    threads: tuple[int, ...]
+    rounds: int
+    seconds: float | None = None
+
+
+RunnerRequest = Prepare | Run | RunInTurns
 
 
 class RunnerReply(msgspec.Struct, frozen=True):
-    """The fields of a Measurement. lost: the process can measure nothing any more and wants to be replaced."""
+    """The fields of a Measurement, or, with rounds, of Turns. lost: the process can measure nothing any more and wants to be
+    replaced."""
 
     seconds: tuple[float, ...] = ()
     error: str = ""
     cache: str = "warm"
     lost: bool = False
+    rounds: tuple[tuple[float, ...], ...] = ()

@@ -6,21 +6,27 @@ import ctypes
 import faulthandler
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 import msgspec
 
 from tilewright.passes.spaces.workload import Workload
-from tilewright.search.runner.runner_requests import Prepare, Run, RunnerReply, RunnerRequest
+from tilewright.search.runner.runner_requests import Prepare, Run, RunInTurns, RunnerReply, RunnerRequest
 
 WITH_PARENT = "--with-parent"  # the process ends with the thread that started it, also while a kernel hangs
 _PDEATHSIG, _KILL = 1, 9
 
 
+def no_turns(workload: Workload, codes: Sequence[bytes], request: RunInTurns) -> RunnerReply:
+    return RunnerReply(error="this runner times one kernel after the other")
+
+
 def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes, Run], RunnerReply],
-          prepare: Callable[[Prepare], None] = lambda request: None) -> None:
-    """One JSON request a line, one reply a line. run: measures the code of a workload; prepare: told what a request brings."""
+          prepare: Callable[[Prepare], None] = lambda request: None,
+          in_turns: Callable[[Workload, Sequence[bytes], RunInTurns], RunnerReply] = no_turns) -> None:
+    """One JSON request a line, one reply a line. run: measures the code of a workload; prepare: told what a request brings;
+    in_turns: measures the code of several kernels."""
     decoder = msgspec.json.Decoder(RunnerRequest)
     workloads: dict[str, Workload] = {}
     codes: dict[str, bytes] = {}
@@ -36,6 +42,8 @@ def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes,
                 reply = RunnerReply()
             case Run():
                 reply = run(workloads[request.workload], codes[request.digest], request)
+            case RunInTurns():
+                reply = in_turns(workloads[request.workload], [codes[d] for d in request.digests], request)
         replies.write(msgspec.json.encode(reply) + b"\n")
         replies.flush()
         if reply.lost:

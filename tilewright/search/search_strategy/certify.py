@@ -15,6 +15,9 @@ from tilewright.search.space.shapes import Dims
 _SHARE = 0.9
 _DEVIATIONS = 2.0  # of an interval to each side
 _MEDIAN = 1.25  # deviations of a median over those of a mean
+_FEW = 8  # rounds, below which quartiles tell nothing of their noise
+_POOLED = 4  # rounds that the noise of the other shapes counts for in that of one
+TakeRounds = Callable[[Sequence[Leaf], Dims, int], Sequence[Sequence[float]]]  # so many rounds of seconds of each, or fewer
 _PLACES = 0.004  # deviation of a ratio besides what rounds show: where code and operands lie in another process
 # Expected maximum of so many equal kernels' noise and zero, in deviations (order statistics of the normal distribution).
 _LUCK = (0.0, 0.40, 0.85, 1.03, 1.16, 1.27)
@@ -61,15 +64,14 @@ class Rounds:
         self.timed = list(dict.fromkeys([dispatched, *([] if usual is None else [usual]), *rivals]))
         self._rows: list[list[float]] = []
 
-    def take(self, measure: Callable[[Leaf, Dims], float], turns: int, going: Callable[[], bool] = lambda: True) -> None:
-        """So many more rounds, or while `going`; at least one where there is none yet."""
-        for _ in range(turns):
-            if self._rows and not going():
-                return
-            taken = [measure(leaf, self.shape) for leaf in self.timed]
+    def take(self, rounds: TakeRounds, turns: int) -> int:
+        """So many more rounds, or as many as there is time for; returns how many were taken."""
+        before = len(self._rows)
+        for taken in rounds(self.timed, self.shape, turns):
             if self._rows and np.isfinite(taken).sum() < np.isfinite(self._rows[0]).sum():
-                return  # cut short
-            self._rows.append(taken)
+                break  # cut short
+            self._rows.append(list(taken))
+        return len(self._rows) - before
 
     @property
     def entry(self) -> Entry | None:
@@ -80,17 +82,36 @@ class Rounds:
         ratios = rounds / rounds[:, :1]
         seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
         logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
-        deviation = float(np.sqrt(logs.var(axis=0, ddof=1).mean())) if logs.size and turns > 1 else 0.0
+        deviation = float(np.sqrt((_deviations(logs) ** 2).mean())) if logs.size and turns > 1 else 0.0
         place = None if self.usual is None else self.timed.index(self.usual)  # no further than the second
         known = None if place is None or not np.isfinite(seconds[place]) else place
         return Entry(self.shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns, known)
 
 
+def _deviations(logs: Floats) -> Floats:
+    """Of each column; of many rounds by their quartiles, which a round that was interrupted does not move: so does a median."""
+    if len(logs) < _FEW:
+        return np.asarray(logs.std(axis=0, ddof=1))
+    low, high = np.quantile(logs, [0.25, 0.75], axis=0)
+    return np.asarray((high - low) / 1.349)  # as of a normal distribution
+
+
+def one_by_one(measure: Callable[[Leaf, Dims], float], going: Callable[[], bool] = lambda: True) -> TakeRounds:
+    """Rounds of single measurements, but for the first while `going`."""
+    def taken(leaves: Sequence[Leaf], shape: Dims, turns: int) -> list[list[float]]:
+        found: list[list[float]] = []
+        while len(found) < turns and (not found or going()):
+            found.append([measure(leaf, shape) for leaf in leaves])
+        return found
+
+    return taken
+
+
 def measure_entry(shape: Dims, dispatched: Leaf, rivals: Sequence[Leaf], measure: Callable[[Leaf, Dims], float],
-                  turns: int = 3, usual: Leaf | None = None, going: Callable[[], bool] = lambda: True) -> Entry | None:
-    """`Rounds` of one shape, `turns` of them, or while `going`, but once."""
+                  turns: int = 3, usual: Leaf | None = None) -> Entry | None:
+    """`Rounds` of one shape, `turns` of them, by single measurements."""
     rounds = Rounds(shape, dispatched, rivals, usual)
-    rounds.take(measure, turns, going)
+    rounds.take(one_by_one(measure), turns)
     return rounds.entry
 
 
@@ -121,17 +142,26 @@ def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: 
 
 def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
     """Where the mean and the worst regret at the entries' shapes lie, as far as the noise of their rounds leaves open: two
-    deviations to each side, and lower by what the luckiest rival of each is expected to owe to noise. The noise is pooled over
-    the entries: three rounds tell too little of it.
+    deviations to each side, and lower by what the luckiest rival of each is expected to owe to noise.
     """
     if not entries:
         return (0.0, 0.0), (0.0, 0.0)
-    told = [e.deviation**2 for e in entries if len(e.seconds) > 1]
-    noise = float(np.sqrt(np.mean(told))) if told else 0.0
-    regret = np.array([e.regret for e in entries])
-    own = np.array([np.hypot(_MEDIAN * noise / np.sqrt(e.turns), _PLACES) for e in entries]) * (1 + regret)
+    regret, own = np.array([e.regret for e in entries]), errors(entries)
     luck = np.array([e.luck for e in entries])
     error, owed = _DEVIATIONS * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
     high, low = regret + _DEVIATIONS * own, regret - (luck + _DEVIATIONS) * own
     mean = float(regret.mean())
     return (max(0.0, mean - owed - error), mean + error), (max(0.0, float(low.max())), float(high.max()))
+
+
+def errors(entries: Sequence[Entry]) -> Floats:
+    """The deviation of each entry's regret. Its noise is its own, and the fewer rounds tell of it, the more that of all."""
+    told = [e for e in entries if len(e.seconds) > 1 and e.turns > 1]
+    rounds = np.array([e.turns - 1 for e in told])
+    pooled = float(rounds @ np.array([e.deviation**2 for e in told]) / rounds.sum()) if told else 0.0
+    found = []
+    for e in entries:
+        known = e.turns - 1 if len(e.seconds) > 1 else 0
+        noise = (_POOLED * pooled + known * e.deviation**2) / (_POOLED + known)
+        found.append(np.hypot(_MEDIAN * np.sqrt(noise / e.turns), _PLACES) * (1 + e.regret))
+    return np.array(found)

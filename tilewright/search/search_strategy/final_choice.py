@@ -13,7 +13,8 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.search.database.records import cells
-from tilewright.search.search_strategy.certify import Entry, Rounds, certify, intervals, measure_entry
+from tilewright.search.protocols import RunnerInTurns
+from tilewright.search.search_strategy.certify import Entry, Rounds, certify, errors, intervals, measure_entry, one_by_one
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.selection import Selection, verified
@@ -21,7 +22,8 @@ from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Untuned
 
 TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
-_MOST_TURNS = 15  # at a held-out shape, while there is time
+_MOST_TURNS = 100  # at a held-out shape, while there is time
+_MORE = 6  # of them at a time
 _SETTLED = 0.05  # what may be open of the worst regret, above which there are more rounds
 
 
@@ -122,19 +124,24 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
     if ledger.takes_groups:
         return _rounds_at_once(ledger, compared, going)
+    alone, runner = one_by_one(seconds, going), ledger.measurer.context.runner
+
+    def rounds_of(leaves: Sequence[Leaf], shape: Dims, turns: int) -> Sequence[Sequence[float]]:
+        """Beside each other where the runner takes that and all of them run."""
+        if not isinstance(runner, RunnerInTurns):
+            return alone(leaves, shape, turns)
+        variants = [(ledger.lattice.configs[x.kernel], x.threads) for x in leaves]
+        return ledger.measurer.in_turns(runner, variants, shape, turns) or (alone(leaves, shape, turns) if going() else ())
+
     taken = [Rounds(shape, dispatched, rivals, plain) for shape, dispatched, plain, rivals in compared]
-    begin = ledger.clock()
     for rounds in taken:
         if not going():
             break
-        rounds.take(seconds, TURNS, going)
+        rounds.take(rounds_of, TURNS)
         ledger.report("certifying")
-    end = 2 * ledger.clock() - begin  # what is left then goes to other operators
-    while ledger.budget.seconds is not None and ledger.clock() < end and going():
-        least = _least_known(taken)
-        if least is None:
+    while ledger.budget.seconds is not None and going() and (least := _least_known(taken)) is not None:
+        if not least.take(rounds_of, _MORE):
             break
-        least.take(seconds, 1, going)
     return [e for rounds in taken if (e := rounds.entry) is not None]
 
 
@@ -146,8 +153,8 @@ def _least_known(taken: Sequence[Rounds]) -> Rounds | None:
     open_ = [e for e in entries if e.turns < _MOST_TURNS]
     if high - low <= _SETTLED or not open_:
         return None
-    noise = float(np.sqrt(np.mean([e.deviation**2 for e in entries])))
-    return known[max(open_, key=lambda e: e.regret + 2 * noise / np.sqrt(e.turns)).shape]
+    reached = {e.shape: e.regret + 2 * float(error) for e, error in zip(entries, errors(entries), strict=True)}
+    return known[max(open_, key=lambda e: reached[e.shape]).shape]
 
 
 def _rounds_at_once(ledger: SearchLedger, compared: Sequence[tuple[Dims, Leaf, Leaf | None, Sequence[Leaf]]],

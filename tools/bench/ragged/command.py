@@ -1,7 +1,7 @@
 """Batches of sequences of different lengths against what users of PyTorch and ONNX Runtime write.
 
     python -m tools.bench ragged [encoder|attention|grouped|products|overheads|kernels|tuned|
-                                  padding] [--sets mnli,race] [--batch 32]
+                                  padding|masks] [--sets mnli,race] [--batch 32]
                                  [--threads 1] [--rounds 9] [--json out.jsonl]
 
 The lengths of encoder and attention are the first sequences of eight data sets (lengths.json). In one process all systems take
@@ -21,6 +21,7 @@ overheads  without peers: what a call of the layer with 128 empty sequences take
 tuned      the layer after a search of --seconds for the first 64 lengths of a set, against the untuned one: on these, and on the
            64 lengths behind them.
 padding    the layer without its attention, over the rows of a batch and over as many as are a multiple of a block's height.
+masks      for GPUs, on the emulator: warp instructions of products over all rows, with masks and with whole tiles apart.
 kernels    for GPUs: registers and spills of what serves all sequences in one launch, beside the same for one of them.
 """
 
@@ -33,7 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tools.bench import command
-from tools.bench.ragged import attention, encoder, grouped, kernels, overheads, padding, products, tuned
+from tools.bench.ragged import attention, encoder, grouped, kernels, masks, overheads, padding, products, tuned
 from tools.bench.ragged.case import Case, first_lengths
 from tools.bench.turns import rounds_of
 
@@ -41,7 +42,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Case]]] = {
     "encoder": encoder.cases, "attention": attention.cases, "grouped": grouped.cases, "products": products.cases}
 
 ALONE: dict[str, Callable[[argparse.Namespace], int]] = {
-    "overheads": overheads.main, "padding": padding.main, "tuned": tuned.main}
+    "overheads": overheads.main, "padding": padding.main, "tuned": tuned.main,
+    "masks": masks.main}
 
 
 def main(argv: Sequence[str]) -> int:

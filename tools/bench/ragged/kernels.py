@@ -1,4 +1,5 @@
-"""Kernels for GPUs that serve all sequences of a batch in one launch, beside those for one sequence of the same configuration."""
+"""Kernels for GPUs of ragged models, which serve all sequences in one launch or have code of their own for whole tiles, beside
+those of a dense model of the same configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tilewright.compiler.builder.build import build_kernel
 from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
-from tilewright.passes.linalg.symbolic import SEGMENTS
+from tilewright.passes.linalg.symbolic import SEGMENTS, WHOLE_TILES
 from tilewright.passes.spaces.family_registry import config_text, families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.workload import Workload
@@ -20,7 +21,7 @@ from tilewright.runtime.ragged_dim import Ragged
 from tilewright.runtime.shape import Dim, DimLike
 
 _HEADS, _WIDTH = 8, 64
-_ATTRIBUTE = re.compile(rf',?\s*{re.escape(SEGMENTS)} = "[^"]*"')
+_ATTRIBUTE = re.compile(rf',?\s*({re.escape(SEGMENTS)} = "[^"]*"|{re.escape(WHOLE_TILES)})')
 Model = tuple[ops.Graph, dict[str, DimLike]]
 
 
@@ -34,6 +35,10 @@ def models() -> Iterator[tuple[str, Model]]:
         g = ops.Graph()
         g.output(ops.matmul(g.input("x", ["B", "S", 512], dtype), g.input("w", ["B", 512, 2048], dtype)))
         yield f"grouped product {dtype}", (g, rows)
+    for dtype in ("f32", "f16"):
+        g = ops.Graph()
+        g.output(ops.gelu(ops.dense(g.input("x", ["B", "S", 512], dtype), g.input("w", [512, 2048], dtype))))
+        yield f"product over all rows {dtype}", (g, rows)
     g = ops.Graph()
     heads = [g.input(name, ["B", "S", _HEADS, _WIDTH], "f16") for name in "qkv"]
     q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in heads)
@@ -47,7 +52,7 @@ def main(given: argparse.Namespace) -> int:
     for name, (graph, dims) in models():
         compilation = Compilation(graph, dims, full_target(f"cuda:{given.arch}"))
         for workload in outline(compilation).workloads:
-            for family in families_of(workload, compilation.limits) if workload.segments else ():
+            for family in families_of(workload, compilation.limits) if _ATTRIBUTE.search(workload.ir) else ():
                 for config in default_of(family, workload, compilation.limits)[0]:
                     worst = max(worst, _shown(f"{name}: {workload.name}", workload, config_text(config), compilation))
     return int(worst > 0)

@@ -68,6 +68,8 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("wgmma_attention", HEADS, H100, "M", 32, {"B": 96, "N": 32}),
     ("wgmma_attention", HEADS, H100, "N", 32, {"B": 96, "M": 32}),
     ("wgmma_attention", HEADS, H100, "N", 320, {"B": 96, "M": 128}),
+    ("wgmma_attention", HEADS, H100, "N", 320, {"B": 96, "M": 384}),
+    ("wgmma_attention", HEADS, H100, "B", 132, {"M": 128, "N": 512}),
     ("gpu_rows", ROWS, A100, "N", 256, {"M": 1}),
     ("gpu_rows", ROWS, A100, "N", 1024, {"M": 1}),
     ("gpu_rows", ROWS, A100, "N", 8192, {"M": 1}),

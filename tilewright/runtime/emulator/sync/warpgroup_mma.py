@@ -213,7 +213,7 @@ def _compute(machine: Machine, p: Pending, due: Array) -> None:
 def _cut(sums: Array) -> Array:
     """What an H200 keeps of sums of 8-bit floats: 13 bits behind the first, the rest is dropped."""
     mantissa, exponent = np.frexp(sums)
-    return np.ldexp(np.trunc(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS)
+    return np.asarray(np.ldexp(np.trunc(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS))
 
 
 def _write(machine: Machine, p: Pending, warps: Array, values: Array) -> None:

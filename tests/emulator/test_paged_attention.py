@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_harness import Placed, is_legal, run
+from attention_workloads import attention as attention_case
+from gpu_harness import Placed, check, is_legal, random, run
 
 import tilewright as tw
 from tilewright import ops
@@ -90,7 +91,7 @@ def attention(model: Model) -> Workload:
     return found
 
 
-def check(model: Model, config: str, sizes: Mapping[str, int], lengths: list[int] | None = None, seed: int | None = None,
+def verify(model: Model, config: str, sizes: Mapping[str, int], lengths: list[int] | None = None, seed: int | None = None,
           arch: str = "sm_80", device: EmulatorDevice | None = None) -> None:
     """Runs the kernel of one configuration; the emulator finds accesses outside of a tensor, and races."""
     w, arrays = attention(model), model.arrays(sizes, lengths)
@@ -113,33 +114,58 @@ def check(model: Model, config: str, sizes: Mapping[str, int], lengths: list[int
 @pytest.mark.parametrize("lengths", [[0, 1, 1 << 30], [37, 16, 80], [-5, 17, 33]], ids=str)
 def test_a_step_of_decoding(config: str, lengths: list[int]) -> None:
     """Lengths of none, one and more keys than there are; within a page and at its end."""
-    check(Model(queries=1), config, {"B": 3, "P": 9, "N": 5}, lengths)
+    verify(Model(queries=1), config, {"B": 3, "P": 9, "N": 5}, lengths)
 
 
 @pytest.mark.parametrize("sizes", [{"B": 2, "S": 20, "P": 7, "N": 4}, {"B": 1, "S": 33, "P": 1, "N": 3}], ids=str)
 def test_without_lengths(sizes: Mapping[str, int]) -> None:
-    check(Model(lengths=False), "gpu_attention{bm=32 bn=32 stages=3}", sizes)
-    check(Model(lengths=False), SINGLE, sizes)
+    verify(Model(lengths=False), "gpu_attention{bm=32 bn=32 stages=3}", sizes)
+    verify(Model(lengths=False), SINGLE, sizes)
 
 
 @pytest.mark.parametrize("page,depth", [(1, 32), (24, 16), (64, 80)])
 def test_pages(page: int, depth: int) -> None:
     """Of one key, of no power of two, of more keys than a step has."""
-    check(Model(queries=1, page=page, depth=depth), PARTS, {"B": 2, "P": 9, "N": 130 // page}, [100, 65])
+    verify(Model(queries=1, page=page, depth=depth), PARTS, {"B": 2, "P": 9, "N": 130 // page}, [100, 65])
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_any_order_of_warps_and_copies(seed: int) -> None:
-    check(Model(queries=1), "gpu_attention{bm=16 bn=16 stages=3 split-kv=2}", {"B": 2, "P": 9, "N": 5}, [70, 33], seed)
+    verify(Model(queries=1), "gpu_attention{bm=16 bn=16 stages=3 split-kv=2}", {"B": 2, "P": 9, "N": 5}, [70, 33], seed)
+
+
+@pytest.mark.parametrize("config", [DECODE, PARTS, "gpu_attention{bm=64 bn=32 stages=3}"])
+@pytest.mark.parametrize("mask", ["", "lengths", "causal"])
+def test_layouts_and_masks(mask: str, config: str) -> None:
+    """Operands with gaps between pages, keys and queries; entries of the table from -7 to 7."""
+    case = attention_case(mask=mask, depth=32, columns=48, page=8)
+    for b, m, c, pages in ((2, 20, 9, 5), (1, 1, 3, 1), (3, 5, 1, 12)):
+        dims = {"B": b, "M": m, "N": 8 * c, "P": pages, "C": c}
+        assert check(case.text, config, case.inputs, case.results, dims, case.reference, tolerance=2e-3,
+                         pads={1: (0, 8, 16), 2: (8, 0, 8), 3: (0, 3), 0: (0, 0, 8)})
 
 
 def test_keys_behind_a_length_are_not_read() -> None:
     counts = []
     for length in (32, 256):
         device = EmulatorDevice("sm_80")
-        check(Model(queries=1), DECODE, {"B": 1, "P": 9, "N": 16}, [length], device=device)
+        verify(Model(queries=1), DECODE, {"B": 1, "P": 9, "N": 16}, [length], device=device)
         counts.append(sum(n for name, n in device.launches[0].instructions.items() if name.startswith("mma")))
     assert counts[1] == 8 * counts[0]
+
+
+@pytest.mark.parametrize("config", [DECODE, PARTS])
+def test_what_lies_behind_a_length_counts_for_nothing(config: str) -> None:
+    """Pages that nobody has written to yet may hold anything."""
+    case, c = attention_case(mask="lengths", depth=32, columns=32, page=8), 6
+    dims = {"B": 1, "M": 3, "N": 8 * c, "P": c, "C": c}
+    arrays = [random(t, dims, i) for i, t in enumerate(case.inputs)]
+    arrays[3], arrays[4] = np.arange(c, dtype=np.int32)[None], np.array([-5], np.int32)
+    wanted = case.reference(*(a.astype(np.float64) for a in arrays))
+    for pages in arrays[1:3]:
+        pages.reshape(8 * c, -1)[8 * c - 13:] = np.nan
+    (got,) = run(case.text, config, dims, [Placed(a) for a in arrays], [Placed(np.zeros((1, 3, 32), np.float32))])
+    np.testing.assert_allclose(got, wanted, atol=2e-3)
 
 
 @pytest.mark.parametrize("model", [Model(queries=1), Model(causal=True)], ids=["decoding", "causal"])

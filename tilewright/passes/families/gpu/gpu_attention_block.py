@@ -51,11 +51,13 @@ class Queries:
 
 @dataclass(frozen=True)
 class KeySteps:
-    """Steps of keys of a block, from number `first` up to `end`; before `whole` all queries see all keys of a step."""
+    """Steps of keys of a block, from number `first` up to `end`; before `whole` all queries see all keys of a step. keys: of all
+    blocks of these queries, how many keys some query sees."""
 
     first: Index
     whole: Index
     end: Index
+    keys: Index
 
 
 class AttentionBlock:
@@ -102,7 +104,7 @@ class AttentionBlock:
             share = end.ceildiv(self.parts.parts)
             first = (self.kernel.block_id("y") * share).min(end)
             end = (first + share).min(end)
-        return KeySteps(first, (least // self.bn).min(end).max(first), end)
+        return KeySteps(first, (least // self.bn).min(end).max(first), end, most)
 
     def lines(self, softmax: FragmentSoftmax, row: Index, down: int) -> list[list[Row]]:
         """The two rows that a lane has of each 16 of a warp's rows from `row` on."""

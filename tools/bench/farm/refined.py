@@ -271,7 +271,7 @@ class Beside:
                 _signal(process, signal.SIGKILL)
             self._process.wait()
         lines = self._said.read_text().splitlines() if self._said.exists() else []
-        events = [json.loads(line) for line in lines if line.startswith("{")]
+        events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]  # the last may be cut short
         done = [{name: e[name] for name in ("changed", "kept", "seconds", "rested")} for e in events if e["event"] == "refined"]
         return done + [{"error": line} for line in lines[-3:] if not line.startswith("{")]
 

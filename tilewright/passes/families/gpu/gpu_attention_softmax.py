@@ -50,6 +50,7 @@ class FragmentSoftmax:
                  lanes: int, plenty: bool = False) -> None:
         self.kernel, self.plan, self.rows, self.keys, self.batch, self.lanes = kernel, plan, rows, keys, batch, lanes
         self.plenty = plenty
+        self.cut: ir.Value | bool | None = None  # are there keys of a step that some row does not see? None where there may be
         self.f32 = ir.F32Type.get()
         self.scale = plan.hidden.scale
         self.power = self.number(_LOG2_E * (self.scale or 1.0))  # of what the maximum is taken of
@@ -98,8 +99,8 @@ class FragmentSoftmax:
         return Taken(now, total, factor, weights)
 
     def _seen_only(self, row: Row, values: list[ir.Value], key: Index) -> list[ir.Value]:
-        """-inf in the places of keys that the row does not see. With registers enough nothing is done where it sees all of them;
-        what is computed from an opaque number stays behind that question."""
+        """-inf in the places of keys that the row does not see. Where `cut` is asked, comparisons with an opaque number stay
+        behind that question."""
         lowest, i1 = self.number(-inf), ir.IntegerType.get_signless(1)
         places = [_COLUMNS * j + q for j in range(len(values) // 2) for q in range(2)]
 
@@ -108,11 +109,10 @@ class FragmentSoftmax:
             conditions = [constant(i1, c) if isinstance(c, bool) else c for c in shown]
             return [arith.select(c, v, lowest) for c, v in zip(conditions, values, strict=True)]
 
-        if not self.plenty:
-            return chosen(key, row.seen)
-        left = row.seen - key
-        return when_values(left.le(places[-1]), values,
-                           lambda: chosen(Index(0), Index(unknown(left.value(self.kernel.index), True))))
+        if self.cut is None:
+            return chosen(Index(0), row.seen - key) if self.plenty else chosen(key, row.seen)
+        left = (row.seen - key).value(self.kernel.index)
+        return when_values(self.cut, values, lambda: chosen(Index(0), Index(unknown(left, True))))
 
     def exponential(self, value: ir.Value, less: ir.Value) -> ir.Value:
         """2 to the value times `power` plus `less`."""

@@ -31,21 +31,17 @@ from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan, wit
 from tilewright.passes.families.gpu.gpu_attention_softmax import FragmentSoftmax
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mbarrier_ring import MbarrierRing
-from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result
-from tilewright.passes.families.gpu.wgmma_code import WgmmaCode, commit, fence, wait
-from tilewright.passes.families.gpu.wgmma_operand import MINE, TmaOperand
+from tilewright.passes.families.gpu.wgmma_attention_tiles import PER_STEP, AttentionTiles
+from tilewright.passes.families.gpu.wgmma_code import commit, fence, wait
+from tilewright.passes.families.gpu.wgmma_operand import MINE
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
 from tilewright.passes.mlir import ir, llvm, nvvm, scf, vector
-from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROWS, STEP
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROWS
 from tilewright.passes.spaces.gpu.wgmma_attention import (
-    BLOCK,
     COPIER,
     MULTIPLIER,
-    SIZE,
     WgmmaAttentionConfig,
-    blocks,
-    fragments,
     slab,
 )
 from tilewright.runtime.limits import WARP
@@ -55,13 +51,12 @@ _WARPS = GROUP // WARP
 _ROWS = 16  # of a warp
 _CLEARED = _TURNS = 1  # barriers: of all warpgroups that multiply; the first of those by which they take turns, never beside it
 _STATE = 4  # maximum and sum of each of the two rows of a thread
-_PER_STEP = STEP // SIZE  # positions along k of an instruction
 
 
 def emit(kernel: GpuKernel, config: WgmmaAttentionConfig) -> None:
     """The whole kernel. ValueError when the region is no attention that this family computes."""
     plan = AttentionPlan.of(kernel, False).with_one_row_loop()
-    tiles = _Tiles.of(kernel, plan, config)
+    tiles = AttentionTiles.of(kernel, plan, config)
     parts = Parts(kernel, plan, config.split_kv) if config.split_kv > 1 else None
     if parts is not None:
         kernel.use_workspace(parts.bytes())
@@ -80,45 +75,6 @@ def tile(frame: KernelFrame, config: WgmmaAttentionConfig, tiler: Tiler) -> None
 
 
 @dataclass(frozen=True)
-class _Tiles:
-    """Of queries, keys and values, and the products of them."""
-
-    query: TmaOperand
-    key: TmaOperand
-    value: TmaOperand
-    scores: WgmmaCode
-    mixing: WgmmaCode
-
-    @staticmethod
-    def of(kernel: GpuKernel, plan: AttentionPlan, config: WgmmaAttentionConfig) -> _Tiles:
-        view = plan.view
-        depth = view.scores.size(view.scores.k).constant or 1
-        factors = SimtPlan(view.scores, view.query, 1 - view.query, view.rows, (view.key,), (), False)
-        query, key = (TmaOperand(kernel, factors, which, extent, blocks(depth))
-                      for which, extent in ((view.query, config.bm), (1 - view.query, config.bn)))
-        value = TmaOperand(kernel, plan.mixing, 1 - view.weights, blocks(view.columns) * BLOCK, config.bn // BLOCK, clears=True)
-        if query.size != SIZE:
-            raise ValueError(f"{view.scores.op.name} at {view.scores.op.location}: operands have elements of "
-                             f"{query.size} bytes, wanted {SIZE}")
-        turned = [not t.along_k for t in (query, key, value)]
-        kinds, mixed = plan.product.kinds, plan.mixing_product.kinds
-        scores = WgmmaCode(config.bn, _PER_STEP, (kinds[view.query], kinds[1 - view.query]), (turned[0], turned[1]))
-        mixing = WgmmaCode(fragments(view.columns), _PER_STEP, (mixed[view.weights], mixed[1 - view.weights]), (False, turned[2]))
-        return _Tiles(query, key, value, scores, mixing)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """What a step leaves: maxima and sums of both rows of a thread, mixed values of the step before, exponentials, by what those
-    mixed values are scaled."""
-
-    state: list[ir.Value]
-    mixed: list[ir.Value]
-    weights: list[ir.Value]
-    factors: list[ir.Value]
-
-
-@dataclass(frozen=True)
 class _Tile:
     """Queries that a block takes at once, what makes exponentials of their scores, their steps of keys; turn: how many tiles the
     block took before, done: how many steps those had."""
@@ -134,10 +90,32 @@ class _Tile:
         return self.steps.end - self.steps.first
 
 
+@dataclass(frozen=True)
+class _Scored:
+    """A step whose scores are computed: the turn of its tile, its number among those of the block. read: the tile and the step's
+    number there, which nothing waits for before the products are under way."""
+
+    turn: Index
+    step: Index
+    read: Callable[[], tuple[_Tile, Index]]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step of a tile leaves: maxima and sums of both rows of a thread, mixed values of the step before, exponentials, by
+    what those mixed values are scaled."""
+
+    tile: _Tile
+    state: list[ir.Value]
+    mixed: list[ir.Value]
+    weights: list[ir.Value]
+    factors: list[ir.Value]
+
+
 class _Block(AttentionBlock):
     """What one block of threads does."""
 
-    def __init__(self, kernel: GpuKernel, plan: AttentionPlan, config: WgmmaAttentionConfig, tiles: _Tiles,
+    def __init__(self, kernel: GpuKernel, plan: AttentionPlan, config: WgmmaAttentionConfig, tiles: AttentionTiles,
                  parts: Parts | None, copied: CopiedResult | None) -> None:
         super().__init__(kernel, plan, config.bm, config.bn, parts)
         self.repeats = bool(config.blocks)
@@ -166,8 +144,9 @@ class _Block(AttentionBlock):
         with ir.InsertionPoint(role.then_block):
             self._registers(COPIER, nvvm.SetMaxRegisterAction.decrease)
             some = [] if c.blocks else [first.steps.first.lt(first.steps.end)]
-            bring = self._copy_all if c.blocks else partial(self._copy, first)
-            when(all_of([(self.member // WARP).eq(0), *some]), lambda: when(nvvm.elect_sync(), bring))
+            for warp, copy in enumerate((self._copy_keys, self._copy_values)):
+                bring = partial(self._copy_all if c.blocks else self._copy_one, copy, first)
+                when(all_of([(self.member // WARP).eq(warp), *some]), partial(_by_one, bring))
             scf.YieldOp([])
         with ir.InsertionPoint(role.else_block):
             self._registers(MULTIPLIER, nvvm.SetMaxRegisterAction.increase)
@@ -224,46 +203,51 @@ class _Block(AttentionBlock):
             mine = select((turn % 2).eq(0), mine, self.stride - 1 - mine, type_=self.i32)
         return turn * self.stride + mine
 
-    def _tile(self, turn: Index, done: Index) -> _Tile:
-        queries = self.queries(self._number(turn) if self.config.blocks else None)
+    def _tile(self, turn: Index, done: Index, queries: Queries | None = None) -> _Tile:
+        """queries: those of the tile, where they are known."""
+        if queries is None:
+            queries = self.queries(self._number(turn) if self.config.blocks else None)
         softmax = FragmentSoftmax(self.kernel, self.plan, self.rows, self.keys, queries.at, min(2, self.config.vec),
                                   True)
         steps = self.steps(softmax, queries.row)
         if self.config.blocks and self.plan.hidden.reach is not None:
             steps = replace(steps, end=steps.end.max(1))
+        if self.plan.hidden.reach is None:  # asked of the launch, not of a row: warps that part cost addresses in registers
+            softmax.cut = steps.whole.lt(steps.end)
         return _Tile(queries, softmax, steps, turn, done)
 
-    # -- the warpgroup that copies, one thread of it
+    # -- the warpgroup that copies: a thread of one warp queries and keys, of another values, so that neither waits for the other
 
-    def _copy_all(self) -> None:
+    def _copy_one(self, copy: Callable[[_Tile], None], tile: _Tile) -> None:
+        copy(tile)
+
+    def _copy_all(self, copy: Callable[[_Tile], None], _: _Tile) -> None:
         def one(turn: Index, done: ir.Value) -> list[ir.Value]:
             tile = self._tile(turn, Index(done))
-            self._copy(tile)
+            copy(tile)
             return [(tile.done + tile.count).value(self.i32)]
 
         loop(0, self.turns, 1, one, [Index(0).value(self.i32)], index=self.i32)
 
-    def _copy(self, tile: _Tile) -> None:
-        t, at, mixed, nothing = self.tiles, tile.queries.at, self.mixed_point(tile.queries.at), Index(0)
+    def _copy_keys(self, tile: _Tile) -> None:
+        t, at, nothing = self.tiles, tile.queries.at, Index(0)
         row = tile.queries.row
         self._fetch(self.query, tile.turn, lambda stage, full: t.query.fetch(stage, at, (row, nothing), full, MINE))
 
-        def place(number: Index) -> tuple[Index, Index]:
-            return (tile.steps.end - 1 - number) * self.bn, tile.done + number
+        def one(number: Index) -> None:
+            key = (tile.steps.end - 1 - number) * self.bn
+            self._fetch(self.key, tile.done + number, lambda stage, full: t.key.fetch(stage, at, (key, nothing), full, MINE))
 
-        def keys(number: Index) -> None:
-            key, step = place(number)
-            self._fetch(self.key, step, lambda stage, full: t.key.fetch(stage, at, (key, nothing), full, MINE))
+        loop(0, tile.count, 1, one, index=self.i32)
 
-        def values(number: Index) -> None:
-            key, step = place(number)
-            self._fetch(self.value, step, lambda stage, full: t.value.fetch(stage, mixed, (nothing, key), full, MINE))
+    def _copy_values(self, tile: _Tile) -> None:
+        value, mixed, nothing = self.tiles.value, self.mixed_point(tile.queries.at), Index(0)
 
-        def one(number: Index) -> None:  # keys are asked for before the values of the step before, which wait longer for a stage
-            when(number.lt(tile.count), lambda: keys(number))
-            when(Index(0).lt(number), lambda: values(number - 1))
+        def one(number: Index) -> None:
+            key = (tile.steps.end - 1 - number) * self.bn
+            self._fetch(self.value, tile.done + number, lambda stage, full: value.fetch(stage, mixed, (nothing, key), full, MINE))
 
-        loop(0, tile.count + 1, 1, one, index=self.i32)
+        loop(0, tile.count, 1, one, index=self.i32)
 
     def _fetch(self, ring: MbarrierRing, number: Index, fetch: Callable[[ir.Value, ir.Value], None]) -> None:
         """Starts the copies of a step once its stage is empty."""
@@ -291,30 +275,35 @@ class _Block(AttentionBlock):
         the one before, its softmax is computed while those are under way."""
         start, i32 = self.start(first.softmax, 1), self.i32
         state, weights = self._begin(first, y, start)
+        zero = Index(0).value(i32)
 
-        def one(turn: Index, *held: ir.Value) -> list[ir.Value]:
-            tile = self._tile(turn, Index(held[0]))
-            carried = self._steps(tile, y, [*held[1 : 1 + _STATE], *start[_STATE:], *held[1 + _STATE :]])
+        def place(tile: _Tile) -> list[ir.Value]:
+            return [tile.queries.number.value(i32), tile.queries.row.value(i32)]
+
+        def one(turn: Index, before: ir.Value, number: ir.Value, row: ir.Value, *held: ir.Value) -> list[ir.Value]:
+            queries = Queries(self.batch.point(Index(number)), Index(number), Index(row), self.units)
+            tile = self._tile(turn, Index(before), queries)
+            carried = self._steps(tile, y, [*held[:_STATE], *start[_STATE:], *held[_STATE:]])
             self._release(self.query, turn)
             done = tile.done + tile.count
             more = (turn + 1).lt(self.turns)
             assert not isinstance(more, bool)
-            last = scf.IfOp(more, [v.type for v in carried], has_else=True)
+            last = scf.IfOp(more, [v.type for v in (*start[_STATE:], zero, zero, *held)], has_else=True)
             with ir.InsertionPoint(last.then_block):
-                following = self._tile(turn + 1, done)
-                self._arrived(self.query, following.turn)
+                self._arrived(self.query, turn + 1)
                 self._arrived(self.key, done)
-                made = self._step(following, y, Index(0), True, [*start[:_STATE], *carried[_STATE:]])
-                scf.YieldOp([*made.mixed, *made.state, *self._packed(made.weights)])
+                scored = _Scored(turn + 1, done, lambda: (self._tile(turn + 1, done), Index(0)))
+                made = self._step(scored, y, True, [*start[:_STATE], *carried[_STATE:]])
+                scf.YieldOp([*made.mixed, *place(made.tile), *made.state, *self._packed(made.weights)])
             with ir.InsertionPoint(last.else_block):
                 mixed = self._end(tile, carried)[_STATE:]
-                scf.YieldOp([*mixed, *start[:_STATE], *(Index(0).value(i32) for _ in carried[len(start) :])])
+                scf.YieldOp([*mixed, zero, zero, *start[:_STATE], *(zero for _ in held[_STATE:])])
             found = list(last.results_)
             mixed, after = found[: len(start) - _STATE], found[len(start) - _STATE :]
             self._finish(tile, y, [*carried[:_STATE], *mixed])
             return [done.value(i32), *after]
 
-        loop(0, self.turns, 1, one, [Index(0).value(i32), *state, *weights], index=i32)
+        loop(0, self.turns, 1, one, [zero, *place(first), *state, *weights], index=i32)
 
     def _finish(self, tile: _Tile, y: Index, sums: Sequence[ir.Value]) -> None:
         """sums: maxima and sums of both rows of a thread, then its mixed values."""
@@ -342,7 +331,7 @@ class _Block(AttentionBlock):
         self._arrived(self.key, tile.done)
         self._take_turn(True)
         fence([])
-        scores = self._scores(tile, y, tile.done)
+        scores = self._scores(tile.turn, y, tile.done)
         self._give_turn()
         scores = wait(0, scores)
         self._release(self.key, tile.done)
@@ -356,7 +345,7 @@ class _Block(AttentionBlock):
         """The steps behind the first. carried: maxima and sums, mixed values, and what they are to get of the step before."""
         def body(edge: bool) -> Callable[..., list[ir.Value]]:
             def one(number: Index, *before: ir.Value) -> list[ir.Value]:
-                made = self._step(tile, y, number, edge, before)
+                made = self._step(_Scored(tile.turn, tile.done + number, lambda: (tile, number)), y, edge, before)
                 mixed = [tile.softmax.times(v, made.factors[i // 2 % 2]) for i, v in enumerate(made.mixed)]
                 return [*made.state, *mixed, *self._packed(made.weights)]
 
@@ -368,24 +357,25 @@ class _Block(AttentionBlock):
             carried = loop(1, edges, 1, body(True), carried, self.i32)
         return loop(edges, tile.count, 1, body(False), carried, self.i32)
 
-    def _step(self, tile: _Tile, y: Index, number: Index, edge: bool, before: Sequence[ir.Value]) -> _Step:
+    def _step(self, scored: _Scored, y: Index, edge: bool, before: Sequence[ir.Value]) -> _Step:
         """Scores and exponentials of a step of a tile, and the products of the step before, of the tile before too, with its
         values. before: the tile's maxima and sums, mixed values and packed exponentials of the step before."""
-        base, step = len(before) - self.bn // 4, tile.done + number
+        base, step = len(before) - self.bn // 4, scored.step
         self._take_turn()
         fence([])
-        scores = self._scores(tile, y, step)
+        scores = self._scores(scored.turn, y, step)
         self._arrived(self.value, step - 1)
         ready = fence(before[_STATE:])
         mixed = self._mixed(ready[: base - _STATE], ready[base - _STATE :], step - 1)
         self._give_turn()
+        tile, number = scored.read()
         scores = wait(1, scores)
         self._release(self.key, step)
         weights, state, factors = self._weights(tile, scores, y, number, edge, before[:_STATE])
         self._next_keys(tile, number + 1)  # a branch, which keeps ptxas from moving the exponentials behind the wait
         done = wait(0, [*mixed, *weights])
         self._release(self.value, step - 1)
-        return _Step(state, done[: len(mixed)], done[len(mixed) :], factors)
+        return _Step(tile, state, done[: len(mixed)], done[len(mixed) :], factors)
 
     def _end(self, tile: _Tile, carried: list[ir.Value]) -> list[ir.Value]:
         """Maxima, sums and mixed values, with the products of the last step."""
@@ -445,13 +435,13 @@ class _Block(AttentionBlock):
         """Address of the stage of a step in the shared space."""
         return Index(llvm.PtrToIntOp(self.i32, ring.base).result) + ring.place(number).stage * ring.stage_bytes
 
-    def _scores(self, tile: _Tile, y: Index, step: Index) -> list[ir.Value]:
+    def _scores(self, turn: Index, y: Index, step: Index) -> list[ir.Value]:
         """Begins a group of products of the warpgroup's queries, those of the warp from `y` on, with the keys of a step."""
         t, depth = self.tiles, self.plan.view.scores.size(self.plan.view.scores.k).constant or 1
-        left = t.query.descriptor(self._stage(self.query, tile.turn), y // ROWS * ROWS)
+        left = t.query.descriptor(self._stage(self.query, turn), y // ROWS * ROWS)
         right = t.key.descriptor(self._stage(self.key, step), Index(0))
         found: list[ir.Value] = []
-        for k in range(0, -(-depth // _PER_STEP) * _PER_STEP, _PER_STEP):
+        for k in range(0, -(-depth // PER_STEP) * PER_STEP, PER_STEP):
             found = t.scores.product(found, [t.query.advance(left, 0, k)], t.key.advance(right, 0, k))
         commit()
         return found
@@ -460,8 +450,8 @@ class _Block(AttentionBlock):
         """Begins a group of products of exponentials, four registers an instruction, with the values of a step."""
         found, value = list(held), self.tiles.value
         start = value.descriptor(self._stage(self.value, number), Index(0))
-        for k in range(0, self.bn, _PER_STEP):
-            at = k // _PER_STEP * 4
+        for k in range(0, self.bn, PER_STEP):
+            at = k // PER_STEP * 4
             found = self.tiles.mixing.product(found, weights[at : at + 4], value.advance(start, 0, k))
         commit()
         return found
@@ -483,7 +473,7 @@ class _Block(AttentionBlock):
 
     def _packed(self, weights: Sequence[ir.Value]) -> list[ir.Value]:
         """The registers of the left operand of the second product."""
-        per = 4 * _PER_STEP // COLUMNS
+        per = 4 * PER_STEP // COLUMNS
         return [x for at in range(0, len(weights), per) for x in self.plan.mixing_product.factors(weights[at : at + per])]
 
 
@@ -493,3 +483,8 @@ def _sync(number: ir.Value, threads: ir.Value) -> None:
 
 def _arrive(number: ir.Value, threads: ir.Value) -> None:
     nvvm.barrier_arrive(threads, barrier_id=number)
+
+
+def _by_one(body: Callable[[], None]) -> None:
+    """By one thread of a warp."""
+    when(nvvm.elect_sync(), body)

@@ -88,9 +88,8 @@ def default(workload: Workload, limits: GpuLimits,
 
 
 def _several(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLimits) -> WgmmaAttentionConfig:
-    """Blocks that take several tiles, with three stages where there is room for them, since the last warpgroup in turn leaves
-    one late; their results leave by copies where they can; the configuration itself where there is no
-    room for two tiles of queries."""
+    """Blocks that take several tiles, with as many stages as have room up to four, since the last warpgroup in turn leaves one
+    late; their results leave by copies where they can; the configuration itself where two tiles of queries have no room."""
     several = replace(config, blocks=limits.multiprocessors, pingpong=config.consumers > 1)
-    wanted = (replace(several, stages=stages, copied=copied) for copied, stages in product((True, False), (3, 2)))
+    wanted = (replace(several, stages=stages, copied=copied) for copied, stages in product((True, False), (4, 3, 2)))
     return next((c for c in wanted if why_invalid(c, workload, limits) is None), config)

@@ -21,11 +21,13 @@ LAYOUTS = {
 
 
 def attention(maps: str = PLAIN, element: str = "f16", depth: int = 64, columns: int = 64, mask: str = "", scale: float = 0.125,
-              out: str = "", computed: bool = False) -> Case:
+              out: str = "", computed: bool = False, page: int = 0) -> Case:
     """maps: axes of queries, keys, values and results over the loops of their letters: b and g shared, m queries, n keys.
 
     mask: "causal" (keys up to m + N - M are seen), "added causal" (the same by adding 0 or -inf), "row" (an operand [m, n] is
-    added) or empty. out: the result is rounded to it. computed: queries are doubled in the region.
+    added), "lengths" (of b, keys before N - 8 and an operand [b] are seen) or empty. out: the result is rounded to it. computed:
+    queries are doubled in the region. page: keys and values lie in P pages of so many, which an operand [b, c] names; N is as
+    many as these have.
     """
     letters = [x.split() for x in maps.split(",")]
     extents: dict[str, Dim] = {"b": "B", "g": "G", "m": "M", "n": "N", "d": depth, "e": columns}
@@ -33,7 +35,7 @@ def attention(maps: str = PLAIN, element: str = "f16", depth: int = 64, columns:
     frame = [x for x in letters[0] if x != "d"] + ["n"]
     s = T("f32", tuple(extents[x] for x in frame))
     r, w = T("f32", s.dims[:-1]), T(element, s.dims)
-    dims = [e for e in ("B", "G", "M", "N") if e in {*s.dims}]
+    dims = [e for e in ("B", "G", "M", "N") if e in {*s.dims}] + (["P", "C"] if page else [])
 
     def over(loops: list[str], axes: list[str]) -> str:
         names = {x: f"d{i}" for i, x in enumerate(loops)}
@@ -42,8 +44,14 @@ def attention(maps: str = PLAIN, element: str = "f16", depth: int = 64, columns:
     rank = len(frame)
     full, row = over(frame, frame), over(frame, frame[:-1])
     inputs: dict[str, T] = {"q": q, "k": k, "v": v}
+    if page:
+        pages = {x: T(element, ("P", page, t.dims[-1])) for x, t in (("k", k), ("v", v))}
+        inputs = {"q": q, "kp": pages["k"], "vp": pages["v"], "table": T("i32", ("B", "C"))}
     body = [filled("zs", s, "0.0"), filled("zr", r, "0.0"), filled("zo", o, "0.0"), filled("low", r, _LOW["f32"]), empty("es", s),
             empty("ew", w)]
+    for x, t in (("k", k), ("v", v)) if page else ():
+        body += [empty(f"e{x}", t), generic(x, [over(["b", "n", "d"], ["b", "n", "d"])], "ppp", {}, (f"e{x}", t),
+                                            _looked_up(f"{x}p", inputs[f"{x}p"], inputs["table"], page))]
     left = {"q": q}
     if computed:
         same = over(letters[0], letters[0])
@@ -55,6 +63,11 @@ def attention(maps: str = PLAIN, element: str = "f16", depth: int = 64, columns:
                         {**left, "k": k}, ("zs", s), widened(element)))
     body.append(generic("logits", [full, full], "p" * rank, {"scores": s}, ("es", s), _logits(mask, scale, rank, frame)))
     logits = "logits"
+    if mask == "lengths":
+        inputs["lengths"] = T("i32", ("B",))
+        body.append(generic("masked", [full, over(frame, ["b"]), full], "p" * rank, {"logits": s, "lengths": inputs["lengths"]},
+                            ("es", s), _LENGTHS.replace("KEY", str(rank - 1))))
+        logits = "masked"
     if mask == "row":
         added = T("f32", ("M", "N"))
         inputs["mask"] = added
@@ -84,7 +97,51 @@ def attention(maps: str = PLAIN, element: str = "f16", depth: int = 64, columns:
     if mask in ("causal", "added causal"):
         body.insert(0, "%shift = arith.subi %N, %M : index")
     text = workload(inputs, dims, "\n".join(body), {result: final})
-    return Case(text, tuple(inputs.values()), (final,), _reference(letters, mask, scale, 2.0 if computed else 1.0))
+    reference = _reference(letters, mask, scale, 2.0 if computed else 1.0)
+    return Case(text, tuple(inputs.values()), (final,), _of_pages(reference) if page else reference)
+
+
+_LENGTHS = """%key = linalg.index KEY : index
+  %length = arith.index_cast %x1 : i32 to index
+  %less = arith.constant 8 : index
+  %most = arith.subi %N, %less : index
+  %end = arith.addi %length, %most : index
+  %see = arith.cmpi slt, %key, %end : index
+  %lowest = arith.constant 0xFF800000 : f32
+  %o = arith.select %see, %x0, %lowest : f32
+  linalg.yield %o : f32"""
+
+
+def _looked_up(pages: str, kind: T, table: T, page: int) -> str:
+    """The element of a page that the table names, of which the last one stands for those that there are not."""
+    return f"""%b = linalg.index 0 : index
+      %n = linalg.index 1 : index
+      %d = linalg.index 2 : index
+      %one = arith.constant 1 : index
+      %each = arith.constant {page} : index
+      %block = arith.divui %n, %each : index
+      %row = arith.remui %n, %each : index
+      %lastb = arith.subi %B, %one : index
+      %lastc = arith.subi %C, %one : index
+      %bb = arith.minui %b, %lastb : index
+      %cc = arith.minui %block, %lastc : index
+      %entry = tensor.extract %table[%bb, %cc] : {table.type()}
+      %named = arith.index_cast %entry : i32 to index
+      %lastp = arith.subi %P, %one : index
+      %there = arith.minui %named, %lastp : index
+      %x = tensor.extract %{pages}[%there, %row, %d] : {kind.type()}
+      linalg.yield %x : {kind.element}"""
+
+
+def _of_pages(reference: Callable[..., object]) -> Callable[..., object]:
+    """A reference of keys and values in order, given those in pages."""
+
+    def compute(q: np.ndarray, k: np.ndarray, v: np.ndarray, table: np.ndarray, *more: np.ndarray) -> object:
+        entries = np.where((table < 0) | (table >= len(k)), len(k) - 1, table).astype(int)
+        k, v = (x[entries].reshape(*table.shape[:1], -1, x.shape[-1]) for x in (k, v))
+        return reference(q, k, v, *more)
+
+    return compute
 
 
 def _logits(mask: str, scale: float, rank: int, frame: list[str]) -> str:
@@ -116,7 +173,9 @@ def _reference(letters: list[list[str]], mask: str, scale: float, times: float) 
         if mask in ("causal", "added causal"):
             place = np.arange(queries).reshape([-1 if x == "m" else 1 for x in frame])
             scores = np.where(np.arange(keys) <= place + keys - queries, scores, -np.inf)
-        if added is not None:
+        if added is not None and mask == "lengths":
+            scores = np.where(np.arange(keys) < added[:, None, None] + keys - 8, scores, -np.inf)
+        elif added is not None:
             scores = scores + added
         if not keys:
             return np.zeros([dict(zip(v, c.shape, strict=True)).get(x) or dict(zip(q, a.shape, strict=True))[x] for x in o])

@@ -32,7 +32,7 @@ from typing import Any
 from tilewright.runtime.log import LOG
 from tilewright.search.database.records import TuningLog
 from tilewright.search.runner.actor_process import ActorProcess
-from tools.ray_cluster import NODE, add_node, everywhere, processes, started
+from tools.ray_cluster import NODE, add_node, processes, started, strays
 
 FAULTS = ("kill builder", "kill runner", "hang builder", "hang runner", "slow builder", "slow runner", "memory", "partition",
           "node", "kill reckoner", "slow reckoner")
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("RAY_health_check_period_ms", "1000")
     os.environ.setdefault("RAY_health_check_timeout_ms", "1000")
     os.environ.setdefault("RAY_health_check_failure_threshold", "3")
-    before, heard = everywhere("ray::"), Heard()
+    before, heard = strays(), Heard()
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
     LOG.addHandler(heard)
@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     last = farms[-1]
     gone = time.monotonic()
-    while (later := everywhere("ray::") - before) and time.monotonic() < gone + _AGENTS:
+    while (later := strays() - before) and time.monotonic() < gone + _AGENTS:
         time.sleep(0.5)
     left = [*at_return, *later]
     good = sum(1 for r in found.records if r.seconds)

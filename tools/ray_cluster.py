@@ -62,6 +62,13 @@ def servers() -> set[int]:
     return {process for name in _SERVERS for process in processes(name)}
 
 
+def strays() -> set[int]:
+    """Ray's processes of no node that runs, and those that this process started; other clusters here may come and go."""
+    nodes = everywhere(_SERVERS[0])
+    found = {process: set(ancestors(process)) for process in everywhere("ray::")}
+    return {process for process, before in found.items() if os.getpid() in before or not nodes & before}
+
+
 def everywhere(word: str) -> set[int]:
     """Processes whose title or command line holds a word, whoever started them."""
     found = set()

@@ -110,6 +110,30 @@ def parameters_of_modules_are_tensors_to_a_learned_call(fake: FakeState) -> None
     np.testing.assert_array_equal(found.get(), product(*given))
 
 
+def results_of_the_callers_are_taken_by_a_learned_call(fake: FakeState) -> None:
+    """Those that do not fit, or lie over an argument, go the long way, which is closed here."""
+    from tilewright.runtime.cuda.loaded import LoadedProgram
+
+    fn, torch = chain(), torch_of(fake)
+    given = inputs(7)
+    x, w, v = (torch.tensor(a) for a in given)
+    out, late = torch.empty((7, 16), torch.float32, x.device), torch.tensor(np.zeros((7, 16), np.float32), offset=4)
+    fn(x, w, v)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(LoadedProgram, "call")
+        assert fn(x, w, v, out=out) is out and fn(x, w, v, out=(out,)) is out
+        with pytest.raises(ShapeError, match="out overlaps the input arg0"):
+            fn(x, w, v, out=type(x)(torch, x.data_ptr(), (7, 16), "float32", 0))
+        with pytest.raises(ShapeError, match="wanted shape"):
+            fn(x, w, v, out=torch.empty((6, 16), torch.float32, x.device))
+        with pytest.raises(DTypeError, match="wanted f32"):
+            fn(x, w, v, out=torch.empty((7, 16), torch.float16, x.device))
+        with pytest.raises(ShapeError, match="16 bytes"):
+            fn(x, w, v, out=late)
+    finish(fake, 0)
+    np.testing.assert_array_equal(out.get(), product(*given))
+
+
 def the_arguments_are_checked(fake: FakeState) -> None:
     fn, torch = chain(), torch_of(fake)
     x, w, v = (torch.tensor(a) for a in inputs(4))

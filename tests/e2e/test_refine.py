@@ -148,7 +148,7 @@ def test_work_is_cut_into_slices() -> None:
         child.stdout.readline()
         before = process_seconds()
         begin = time.monotonic()
-        with cpu.children_sliced():
+        with cpu.sliced(), cpu.children_sliced():
             time.sleep(0.5)
         share = (process_seconds() - before) / (time.monotonic() - begin)
         assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"

@@ -16,14 +16,14 @@ def whole_sweep(case: Case, config: str, sizes: list[tuple[int, ...]], seed: int
     assert sweep(case, config, "MNK", sizes, seed, arch=arch, pads=pads) == len(sizes)
 
 
-@pytest.mark.parametrize("element,layout", [("f32", "nn"), ("f32", "nt"), ("f16", "nn"), ("bf16", "nt"),
-                                            ("f16", "transposed_result")])
-def test_vectors_along_k_or_along_columns(element: str, layout: str) -> None:
+@pytest.mark.parametrize("element,layout,ahead", [("f32", "nn", ""), ("f32", "nt", "ahead=true unroll=1"), ("bf16", "nt", ""),
+                                                  ("f16", "nn", "ahead=true unroll=1"), ("f16", "transposed_result", "")])
+def test_vectors_along_k_or_along_columns(element: str, layout: str, ahead: str) -> None:
     """Rows and columns that end inside a tile, k inside a piece; with gaps behind the rows of operands and results."""
     vec, rows = (4, "rows=4") if element == "f32" else (8, "rows=8 tensor=true")
     wide = 64 if (element, layout) == ("f16", "nn") else 32
     size = (72, 5, 136) if layout == "transposed_result" else (5, 72, 136)
-    config = f"gemv{{{rows} bn={wide} warps=2 vec={vec} cluster-k=2}}"
+    config = f"gemv{{{rows} bn={wide} warps=2 vec={vec} cluster-k=2 {ahead}}}"
     whole_sweep(product(LAYOUTS[layout], element), config, [size], 1, pads=GAPS)
 
 
@@ -58,5 +58,12 @@ def test_batches_and_narrow_results() -> None:
     whole_sweep(contraction("m k,n k,m n", "f16"), "gemv{rows=4 vec=8 warps=2}", [(3, 40, 264)])
 
 
-def test_empty_extents() -> None:
-    whole_sweep(contraction("m k,k n,m n"), "gemv{rows=4 cluster-k=2}", [(4, 4, 0), (0, 4, 4), (4, 0, 4)])
+def test_steps_loaded_while_the_one_before_multiplies() -> None:
+    """Several whole steps, one, one and a rest, nothing but a rest."""
+    config = "gemv{rows=8 bn=64 vec=8 unroll=1 warps=2 tensor=true ahead=true}"
+    whole_sweep(product("m k,k n,m n", "f16"), config, [(5, 72, 256), (5, 72, 64), (5, 72, 104), (5, 72, 24)], 1)
+
+
+@pytest.mark.parametrize("ahead", ["", "ahead=true"])
+def test_empty_extents(ahead: str) -> None:
+    whole_sweep(contraction("m k,k n,m n"), f"gemv{{rows=4 cluster-k=2 {ahead}}}", [(4, 4, 0), (0, 4, 4), (4, 0, 4)])

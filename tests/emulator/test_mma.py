@@ -45,6 +45,16 @@ def test_few_rows_on_the_narrow_side(layout: str) -> None:
     assert sweep(case, free, "MNK", [(1, 1, 1), (17, 33, 65)]) == 2
 
 
+def test_single_operands_that_are_not_aligned() -> None:
+    """Of the rows' operand by single elements and by pairs, and of the result."""
+    one = "mma{bm=32 bn=32 bk=32 wm=16 wn=32 stages=2 "
+    assert sweep(product("m k,k n,m n"), one + "row-vec=1}", "MNK", [(40, 56, 77), (3, 8, 1)], seed=1) == 2
+    assert sweep(product("m k,k n,m n"), one + "row-vec=2}", "MNK", [(40, 56, 78)]) == 1
+    assert sweep(product("m k,n k,m n", out="f16"), one + "result-vec=1}", "MNK", [(40, 41, 72)], seed=1) == 1
+    assert sweep(product("m k,n k,m n", out="f16"), one + "result-vec=2 staged=false}", "MNK", [(40, 42, 72)]) == 1
+    assert sweep(product("k m,k n,m n"), one + "column-vec=1 result-vec=1}", "MNK", [(40, 41, 24)]) == 1
+
+
 def test_few_rows_of_bytes_on_the_narrow_side() -> None:
     """Rows of 8 bytes of shared memory, where memory runs along them, have no chunks to permute."""
     for layout, vec in (("nt", 16), ("nn", 1), ("tn", 16)):

@@ -36,8 +36,10 @@ def test_matmul(layout: str, element: str) -> None:
 
 @pytest.mark.parametrize("element", ["f8E4M3FN", "f8E5M2", "i8"])
 def test_bytes_along_k(element: str) -> None:
+    """Of 8-bit floats the tensor cores of an H200 drop bits of each sum: up to 5.4e-4 of the largest was seen."""
     case = product("m k,n k,m n", element)
-    assert sweep(case, SMALL, "MNK", [(16, 16, 16), (72, 80, 272)]) == 2
+    given = {} if element == "i8" else {"tolerance": 8e-4}
+    assert sweep(case, SMALL, "MNK", [(16, 16, 16), (72, 80, 272)], **given) == 2
     with pytest.raises(BuildError, match="must be contiguous along k"):
         build(product("m k,k n,m n", element).text, SMALL, ARCH)
 

@@ -39,10 +39,41 @@ def test_lengths_and_masks(mask: str, config: str, sizes: list[tuple[int, ...]])
     assert sweep(attention(mask=mask), config, sizes) == len(sizes)
 
 
+TILES = "wgmma_attention{bn=64 blocks=2 pingpong=true}"
+
+
+@pytest.mark.parametrize("mask,config,sizes", [
+    ("causal", TILES, [(2, 200, 200), (1, 1, 1), (1, 150, 40), (0, 3, 3)]), ("", TILES, [(3, 130, 100)]),
+    ("row", "wgmma_attention{consumers=1 bn=64 stages=3 blocks=3}", [(5, 70, 130)]),
+    ("causal", "wgmma_attention{bn=64 pingpong=true}", [(1, 129, 200), (1, 5, 0)])])
+def test_blocks_take_tiles_and_warpgroups_turns(mask: str, config: str, sizes: list[tuple[int, ...]]) -> None:
+    """Several tiles a block, the last round of them not full, tiles without a visible key among them."""
+    assert sweep(attention(mask=mask), config, sizes) == len(sizes)
+
+
+@pytest.mark.parametrize("config,columns,sizes", [
+    (TILES, 64, [(3, 130, 70), (1, 1, 1)]), ("wgmma_attention{bn=64 consumers=1}", 128, [(1, 70, 40), (2, 3, 4)])])
+def test_results_leave_by_copies(config: str, columns: int, sizes: list[tuple[int, ...]]) -> None:
+    """Tiles that jut out below, and warpgroups whose rows all lie behind the last one."""
+    case = attention(columns=columns, out="f16", mask="causal")
+    assert sweep(case, config.replace("}", " copied=true}"), sizes) == len(sizes)
+
+
+def test_blocks_that_take_tiles_want_keys() -> None:
+    """Each tile has a step."""
+    assert sweep(attention(), TILES, [(1, 9, 0)]) == 0
+
+
 def test_masks_from_memory() -> None:
     """Pairs of the mask need an even distance between its rows."""
     assert sweep(attention(mask="row"), PAIR, [(1, 65, 130), (1, 7, 63)]) == 1
     assert sweep(attention(mask="row"), PAIR.replace("}", " vec=1}"), [(1, 7, 63)]) == 1
+
+
+@pytest.mark.parametrize("config", [SMALL, PARTS])
+def test_lengths_from_memory(config: str) -> None:
+    """From none of the keys on; steps behind a length are left out."""
+    assert sweep(attention(mask="lengths"), config, [(3, 7, 140), (2, 1, 8)]) == 2
 
 
 @pytest.mark.parametrize("layout", ["turned", "grouped"])
@@ -66,6 +97,7 @@ def test_what_copies_cannot_bring_is_refused() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_warps_and_copies(seed: int) -> None:
     assert sweep(attention(mask="causal"), "wgmma_attention{bn=64 stages=3}", [(1, 129, 200)], seed=seed) == 1
+    assert sweep(attention(mask="causal"), TILES, [(1, 300, 130)], seed=seed) == 1
 
 
 def test_nan_and_infinity_stay_in_their_rows() -> None:

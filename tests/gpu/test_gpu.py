@@ -98,6 +98,9 @@ def _waves() -> dict[str, Sweep]:
     found["rows"] = Sweep(rows("softmax"), "gpu_rows{vec=1}", "MN", ((34_000, 8), (70, 8)))
     heads = attention(depth=64, columns=64)
     found["wgmma_attention"] = Sweep(heads, "wgmma_attention{bn=64 consumers=1}", "BMN", ((1100, 64, 40), (9, 64, 40)), HALF)
+    pages = attention(mask="lengths", depth=64, columns=64, page=16)
+    found["gpu_attention pages"] = Sweep(pages, "gpu_attention{bm=16 split-kv=2}", "BMNPC",
+                                         ((800, 8, 512, 512, 32), (5, 8, 64, 9, 4)), HALF)
     return found
 
 

@@ -74,7 +74,9 @@ WGMMA_ATTENTION = {
     "head 80": (attention(element="bf16", depth=80, columns=80, mask="row", out="bf16"), "wgmma_attention"),
     "head 128": (attention(depth=128, columns=128, out="f16"), "wgmma_attention"),
     "head 256": (attention(depth=256, columns=256, out="f16"), "wgmma_attention{bn=64}"),
-    "three": (attention(mask="causal", out="f16"), "wgmma_attention{consumers=3 bn=64}"),
+    "three": (attention(out="f16"), "wgmma_attention{consumers=3 blocks=132 pingpong=true copied=true}"),
+    "tiles of a block": (attention(mask="causal", out="f16"), "wgmma_attention{stages=4 blocks=132 pingpong=true copied=true}"),
+    "tiles, head 128": (attention(depth=128, columns=128, out="f16"), "wgmma_attention{blocks=132 pingpong=true copied=true}"),
     "one, in parts": (attention(depth=128, columns=128), "wgmma_attention{consumers=1 split-kv=4}"),
 }
 WGMMA = {

@@ -22,7 +22,7 @@ from search_surfaces import dense
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
-from tilewright.compiler.tuning.farm_cluster import placed
+from tilewright.compiler.tuning.farm_cluster import connected, placed
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.target import Target
@@ -410,6 +410,17 @@ class LateCluster:
     def remove_node(self, number: int, allow_graceful: bool) -> None:
         self.nodes.remove(number)
         self.removed.append(number)
+
+
+def test_a_local_farm_is_none_of_the_cluster_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, bool]] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append((address, "object_store_memory" in options)))
+    for address in ("local", "auto", "10.0.0.1:6379"):
+        with connected(tw.Farm(address)):
+            pass
+    assert asked == [("local", True), ("auto", False), ("10.0.0.1:6379", False)]
 
 
 def test_nodes_that_are_late_are_started_again() -> None:

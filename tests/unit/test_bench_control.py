@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,12 @@ def test_decoding_compiles_and_is_right() -> None:
 def test_the_suite_is_in_the_catalog_with_a_formula_for_each_kind() -> None:
     listed = {o.kind for o in catalog().values() if o.suite == SUITE}
     assert listed == set(FORMULAS)
+
+
+def test_what_is_loaded_keeps_to_the_threads_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a worker loads before it keeps to its cores, the function would be one of all of them."""
+    cores, seen = os.sched_getaffinity(0), []
+    monkeypatch.setattr(tw, "load", lambda path: seen.append(len(os.sched_getaffinity(0))))
+    for threads in (1, len(cores), len(cores) + 1):
+        ours.Tilewright(threads).load(next(cases()), "model.tw")
+    assert seen == [1, len(cores), len(cores)] and os.sched_getaffinity(0) == cores

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tilewright.runtime.host.benchmark import Timing, time_beside, time_call, time_in_turns
+from tilewright.runtime.host.giving_way import give_way, running_tasks
 
 
 class Machine:
@@ -99,7 +100,7 @@ def test_rests_are_between_rounds_and_in_no_figure(monkeypatch: pytest.MonkeyPat
         slept.append(seconds)
         machine.now += seconds
 
-    monkeypatch.setattr("tilewright.runtime.host.benchmark.time.sleep", sleep)
+    monkeypatch.setattr("tilewright.runtime.host.benchmark.give_way", sleep)
     timing = Timing(warmup=0.0, batch=0.001, fewest=4, most=40, turn=0.0001)
     time_beside(machine.call(1e-5), machine.call(1e-5), timing)
     worked, rested = machine.now, Timing(warmup=0.0, batch=0.001, fewest=4, most=40, turn=0.0001, rest=4.0)
@@ -110,3 +111,21 @@ def test_rests_are_between_rounds_and_in_no_figure(monkeypatch: pytest.MonkeyPat
     slept.clear()
     time_call(machine.call(1.0), Timing(fewest=2, longest=9.0, rest=4.0))
     assert slept and set(slept) == {0.05}  # a rest is short where a call is long
+
+
+def test_a_slice_waits_for_calls_of_others_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, running = list[float](), [1]
+    monkeypatch.setattr("tilewright.runtime.host.giving_way.running_tasks", lambda: running[0])
+    monkeypatch.setattr("tilewright.runtime.host.giving_way.os.cpu_count", lambda: 4)
+    assert give_way(0.01, slept.append) == 0.01 == sum(slept)
+    running[0] = 3  # this one, and two others on four cores
+    assert 0.11 <= give_way(0.01, slept.append) == sum(slept[1:]) < 0.15
+
+    def ends(seconds: float) -> None:
+        slept.append(seconds)
+        running[0] = 2
+
+    assert give_way(0.01, ends) == 0.01
+    running[0], asked = 3, iter((False, False, True))
+    assert 0.01 < give_way(0.01, lambda seconds: next(asked)) < 0.02 and next(asked, None) is None
+    assert running_tasks() >= 1

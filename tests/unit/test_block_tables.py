@@ -10,6 +10,7 @@ from tilewright.compiler.host.ptx_writer import PtxWriter
 from tilewright.passes.spaces.gpu.gpu_attention import GpuAttentionConfig
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma_attention import WgmmaAttentionConfig
 from tilewright.passes.spaces.segments import Segments, for_sequences
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.program.kernel import Param
@@ -70,4 +71,5 @@ def test_configurations_of_one_launch() -> None:
     turns = WgmmaConfig(64, 128, consumers=2, pingpong=True, cluster_m=2)
     assert for_sequences(turns) == WgmmaConfig(64, 128, consumers=1, blocks=0)
     assert for_sequences(GpuAttentionConfig(split_kv=8)) == GpuAttentionConfig()
+    assert for_sequences(WgmmaAttentionConfig(blocks=132, pingpong=True, copied=True)) == WgmmaAttentionConfig()
     assert for_sequences(GpuRowsConfig(blocks=16)) == GpuRowsConfig()

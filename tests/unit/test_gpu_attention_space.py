@@ -91,10 +91,27 @@ def test_few_queries_of_many_keys_are_split() -> None:
     (WgmmaAttentionConfig(), None), (WgmmaAttentionConfig(consumers=4), "consumers"), (WgmmaAttentionConfig(bn=96), "keys"),
     (WgmmaAttentionConfig(stages=1), "stages"), (WgmmaAttentionConfig(vec=3), "vector-fits"),
     (WgmmaAttentionConfig(split_kv=3), "power-of-two"), (WgmmaAttentionConfig(bn=256, stages=4), "shared-budget"),
-    (WgmmaAttentionConfig(consumers=3), "register-budget"), (WgmmaAttentionConfig(index=64), "index-bits")])
+    (WgmmaAttentionConfig(consumers=3), None), (WgmmaAttentionConfig(consumers=3, bn=192), "register-budget"),
+    (WgmmaAttentionConfig(blocks=132, split_kv=2), "grid"), (WgmmaAttentionConfig(blocks=132, pingpong=True), None),
+    (WgmmaAttentionConfig(consumers=1, pingpong=True), "pingpong"), (WgmmaAttentionConfig(copied=True), None),
+    (WgmmaAttentionConfig(copied=True, split_kv=2), "copied-results"), (WgmmaAttentionConfig(index=64), "index-bits")])
 def test_rules_of_warpgroups(config: WgmmaAttentionConfig, rule: str | None) -> None:
     reason = wgmma_attention.why_invalid(config, heads(), H100)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule), reason
+
+
+def test_masks_from_memory_take_registers() -> None:
+    work = replace(heads(), inputs=(*heads().inputs, heads().inputs[0]))
+    assert str(wgmma_attention.why_invalid(WgmmaAttentionConfig(consumers=3), work, H100)).startswith("register-budget")
+    assert wgmma_attention.why_invalid(WgmmaAttentionConfig(), work, H100) is None
+
+
+def test_results_that_copies_store() -> None:
+    config = WgmmaAttentionConfig(copied=True)
+    for work in (heads(64, 80), with_loops(replace(heads(), outputs=heads(element="f32").outputs), "b m k,b n k,b n e,b m e")):
+        assert str(wgmma_attention.why_invalid(config, work, H100)).startswith("copied-results")
+    chosen_by = wgmma_attention_heuristics.default(heads(), H100)
+    assert chosen(chosen_by[1], chosen_by[0], B=96, M=2048, N=2048).copied
 
 
 def test_what_warpgroups_take() -> None:
@@ -121,6 +138,8 @@ def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
     assert configs[-1] == others[-1]
     assert chosen(root, configs, B=96, M=2048, N=2048).consumers == 2
     assert chosen(root, configs, B=96, M=128, N=128).bn == 64
+    assert [chosen(root, configs, B=b, M=128, N=n).blocks for b in (132, 133) for n in (64, 4096)] == (
+        [0, 0, 132, 132] if columns < 256 else [0] * 4)  # two tiles of queries and two steps have no room
     assert chosen(root, configs, B=12, M=128, N=128).consumers == 1
     assert chosen(root, configs, B=12, M=16, N=4096) in others
 

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.runtime.shape import Expr
 
 BATCH, LONGEST = 2, 600
 HEADS, WIDTH = 2, 8
@@ -84,3 +85,28 @@ def test_one_query_of_one_sequence_is_one_kernel(batch: int) -> None:
     g.output(ops.attention(ops.reshape(q, [batch, HEADS, 1, WIDTH]), k, v))
     fn = tw.compile(g, {"L": tw.Dim(1, LONGEST)})
     assert [call.family for call in fn.explain(L=40).calls] == ["host_attention"]
+
+
+def test_a_loop_writes_rows_that_its_attention_looks_up() -> None:
+    """As beams do that share a cache: each step puts a row into it, in place, and attends to those that a table names."""
+    g = ops.Graph()
+    x, at = g.input("x", ["T", BATCH, HEADS * WIDTH]), g.input("at", [BATCH, "T"], "i64")
+    steps = x.dims[0]
+
+    def body(t: Expr, cache: ops.Tensor) -> tuple[ops.Tensor, ...]:
+        here = ops.select(x, 0, t)
+        cache = ops.select_scatter(cache, ops.reshape(here, [2 * HEADS * WIDTH]), 0, t)
+        rows = ops.gather(cache, ops.narrow(at, 1, 0, t + 1), 0)
+        k, v = (heads(c, t + 1) for c in ops.split(rows, [HEADS * WIDTH] * 2, 2))
+        return cache, ops.attention(heads(ops.reshape(here, [BATCH, 1, HEADS * WIDTH]), 1), k, v)
+
+    g.output(ops.scan(g, steps, body, g.full([steps, 2 * HEADS * WIDTH], 0, "f32"))[-1])
+    fn, rng = tw.compile(g, {"T": tw.Dim(1, 32)}), np.random.default_rng(2)
+    assert [call.family for call in fn.explain(T=9).calls].count("host_attention") == 1
+    assert "gather" not in {call.workload for call in fn.explain(T=9).calls}
+    for length in (1, 9, 32):
+        given = rng.standard_normal((length, BATCH, HEADS * WIDTH)).astype(np.float32)
+        places = np.stack([rng.integers(0, j + 1, BATCH) for j in range(length)], 1)
+        cache = given.reshape(length, -1)
+        wanted = [expected(q[:, None], cache, places[:, : t + 1]) for t, q in enumerate(given)]
+        np.testing.assert_allclose(fn(given, places), np.stack(wanted), rtol=2e-5, atol=2e-6)

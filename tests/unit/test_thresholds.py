@@ -11,7 +11,7 @@ from matmul_workloads import AVX512, described
 
 from tilewright.passes.spaces import threads_heuristics
 from tilewright.passes.spaces.family_registry import family_names, heuristics_of
-from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces.host import generic_heuristics, host_matmul_heuristics
 from tilewright.passes.spaces.threads import effort
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.workload import Kind
@@ -57,3 +57,11 @@ def test_work_follows_each_of_its_thresholds() -> None:
         if field.name != "small":
             more = replace(usual, **{field.name: 4 * getattr(usual, field.name)})
             assert effort(rows, more).evaluate(at) > effort(rows, usual).evaluate(at), field.name
+
+
+def test_long_chains_of_functions_are_computed_in_two_registers() -> None:
+    work, usual = replace(described("M", 768, 768), kind=Kind.POINTWISE), generic_heuristics.Thresholds()
+    for least in (usual.interleaved, 7):
+        given = [(replace(work, transcendentals=n), AVX512, replace(usual, interleaved=least)) for n in (least - 1, least)]
+        lanes = [generic_heuristics.default(*each)[0][0].lanes for each in given]
+        assert lanes == [AVX512.lanes(4), 2 * AVX512.lanes(4)]

@@ -14,7 +14,9 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.runtime.call.shape_counts import ShapeCounts
+from tilewright.runtime.device import LoadedCode
 from tilewright.runtime.errors import ArtifactError, OptionError, ShapeError
+from tilewright.runtime.host.cpu import HostDevice, load_native
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.program.traffic import SeenShape, Traffic
@@ -170,12 +172,19 @@ def test_reload_and_rollback(tmp_path: Path) -> None:
         fn.rollback()
 
 
-def test_constants_that_both_hold_are_held_once(tmp_path: Path) -> None:
-    fn = model()
+def test_constants_that_both_hold_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn, loaded = model(), list[int]()
     fn.save(tmp_path / "same.tw")
     fn(x(1))
     before = fn._caller.constant_pointers  # type: ignore[attr-defined]
+
+    def load(device: HostDevice, objects: Sequence[bytes]) -> LoadedCode:
+        loaded.append(len(objects))
+        return load_native(objects)
+
+    monkeypatch.setattr(HostDevice, "load", load)
     fn.reload(tmp_path / "same.tw")
+    assert len(loaded) == 1  # and code is loaded once, while others call
     fn(x(1))
     assert fn._caller.constant_pointers == before  # type: ignore[attr-defined]
 

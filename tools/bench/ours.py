@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,13 @@ class Tilewright:
         self._fn.save(path)
 
     def load(self, operator: Operator, path: str) -> None:
-        self._operator, self._fn = operator, tw.load(path)
+        """A loaded function keeps to the cores that the process has at the time, not to the threads it was compiled for."""
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, sorted(cores)[-(self._options.threads or len(cores)) :])
+        try:
+            self._operator, self._fn = operator, tw.load(path)
+        finally:
+            os.sched_setaffinity(0, cores)
 
     def bind(self, shape: Shape, arguments: Mapping[str, Array], output: Array) -> Bound:
         fn, values = self._fn, tuple(arguments.values())

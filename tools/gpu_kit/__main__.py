@@ -38,6 +38,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--target", default="cuda", help="cuda, or emulator:sm_90a to try the way")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a command may take")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes where nothing is timed")
+    parser.add_argument("--peers", default="torch,triton,cudnn", help="what the benchmark compares with, comma-separated")
     return parser.parse_args(argv)
 
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
     from tools.gpu_kit.results import Step
 
-    step = Step(args.command, ROOT, args.results.resolve(), args.target, args.seconds, args.jobs)
+    step = Step(args.command, ROOT, args.results.resolve(), args.target, args.seconds, args.jobs, args.peers)
     getattr(importlib.import_module(f"tools.gpu_kit.{STEPS[args.command]}"), args.command)(step)
     step.add({"record": "end", "failed": step.failed, "left": round(step.left, 1)})
     return int(bool(step.failed))

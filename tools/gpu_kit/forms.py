@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright.passes.spaces.family_registry import parse_config
+from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.archive.kernel_archive import ArchiveOperator, KernelArchive
@@ -18,16 +19,17 @@ from tilewright.search.space.task import Task
 
 
 def neighbours(task: Task, most: int) -> list[TileConfig]:
-    """What the preferred family runs untuned at the largest, a middling and the smallest shape, then configurations of the space
-    that differ from one of these in one option, the options in turn."""
-    configs, root = task.untuned()
-    defaults = list(dict.fromkeys(configs[select(root, dict(shape)).kernel] for shape in ends(task.points.shapes)))
-    by_option: dict[str, list[TileConfig]] = {}
+    """What each family runs untuned at the largest, a middling and the smallest shape, then configurations of the space that
+    differ from one of these in one option, the families and their options in turn."""
+    tables = [default_of(family, task.workload, task.limits, task.ordered) for family in task.families]
+    defaults = list(dict.fromkeys(configs[select(root, dict(shape)).kernel] for shape in ends(task.points.shapes)
+                                  for configs, root in tables))
+    by_option: dict[tuple[str, str], list[TileConfig]] = {}
     for config in task.lattice().configs:
         for default in defaults:
             changed = difference(default, config)
             if len(changed) == 1:
-                by_option.setdefault(changed[0], []).append(config)
+                by_option.setdefault((default.family, changed[0]), []).append(config)
                 break
     found = dict.fromkeys(defaults[:most])
     for turn in range(max(map(len, by_option.values()), default=0)):

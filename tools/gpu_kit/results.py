@@ -36,11 +36,13 @@ class Step:
 
     Args:
         root: of the kit. results: folder. target: "cuda", or an emulator to try the way. seconds: that the step may take.
-        jobs: processes that may use the device at a time where nothing is timed.
+        jobs: processes that may use the device at a time where nothing is timed. peers: of the benchmark, as of
+            `tools.bench gpu`.
     """
 
-    def __init__(self, name: str, root: Path, results: Path, target: str, seconds: float, jobs: int = 1) -> None:
-        self.root, self.results, self.target, self.jobs = root, results, target, jobs
+    def __init__(self, name: str, root: Path, results: Path, target: str, seconds: float, jobs: int = 1,
+                 peers: str = "torch") -> None:
+        self.root, self.results, self.target, self.jobs, self.peers = root, results, target, jobs, peers
         self._writing = threading.Lock()
         self.path = results / f"{name}.jsonl"
         self._end = time.monotonic() + seconds

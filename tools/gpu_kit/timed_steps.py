@@ -10,13 +10,13 @@ from tilewright.runtime.target import Target, TargetKind
 from tools.gpu_kit.results import Step
 
 PROFILES = {"square_4096_f16": 4096, "attention_f16": 2048, "softmax_4096_f16": 16384, "decode_4096x4096_f16": 1}  # case -> T
-_PROFILE, _CASE = 40.0, 20.0  # seconds
-_FORMS = 0.3  # share of the step for forms against each other
+_PROFILE, _CASE = 40.0, 20.0  # most seconds
+_FORMS, _PROFILES = 0.2, 0.25  # shares of the step for forms against each other and for profiles
 
 
 def bench(step: Step) -> None:
     """Our untuned artifacts against torch (cuBLAS, cuDNN) and Triton, forms of kernels against each other, profiles by ncu."""
-    profiles = _PROFILE * len(PROFILES) if shutil.which("ncu") else 0.0
+    profiles = min(_PROFILE * len(PROFILES), step.left * _PROFILES) if shutil.which("ncu") else 0.0
     _compare(step, step.data / "artifacts", step.left * (1 - _FORMS) - profiles)
     _forms(step, profiles)
     for case, at in PROFILES.items():
@@ -54,7 +54,7 @@ def _compare(step: Step, artifacts: Path, seconds: float) -> None:
     if found.code:
         step.add({"record": "compare", "ok": None, "error": f"torch has no GPU: {found.tail[-200:]}"})
         return
-    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", "torch,triton,cudnn", "--deadline", str(_CASE),
+    given = ["-m", "tools.bench", "gpu", "--artifacts", str(artifacts), "--peers", step.peers, "--deadline", str(_CASE),
              "--budget", f"{seconds:.0f}", "--json", str(step.results / f"compare_{artifacts.name}.jsonl")]
     step.told(f"compare {artifacts.name}", step.python(*given, most=seconds + 2 * _CASE))
 

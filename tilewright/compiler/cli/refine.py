@@ -42,34 +42,34 @@ def refine_command(
     """
     from tilewright.compiler.refinement.cpu_share import CpuShare
 
-    _yield_to_others()
     begin, cpu = time.perf_counter(), CpuShare(cpu_share)  # before what takes seconds to be imported
     with cpu.sliced():
+        _yield_to_others()
         from tilewright.compiler.refinement.refine import RefineOptions, refine
         from tilewright.runtime.program.traffic import Traffic
 
-    out = Output(json)
-    target = place_to_write(output or file.with_suffix(".refined.tw"))
-    seen = Traffic(())
-    for path in traffic:
-        seen = seen.merged(Traffic.read(path))
-    given = load_inputs(inputs)
-    cpu.rest()
+        out = Output(json)
+        target = place_to_write(output or file.with_suffix(".refined.tw"))
+        seen = Traffic(())
+        for path in traffic:
+            seen = seen.merged(Traffic.read(path))
+        given = load_inputs(inputs)
+        cpu.rest()
 
-    def arrays(fn: CompiledFunction) -> Arrays:
-        def at(dims: Mapping[str, int]) -> Sequence[Any]:
-            return random_inputs(fn.program, dims, seed, given)
+        def arrays(fn: CompiledFunction) -> Arrays:
+            def at(dims: Mapping[str, int]) -> Sequence[Any]:
+                return random_inputs(fn.program, dims, seed, given)
 
-        return at
+            return at
 
-    def compared(found: Compared) -> None:
-        out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
-                  wrong=found.wrong)
+        def compared(found: Compared) -> None:
+            out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
+                      wrong=found.wrong)
 
-    view = TuneView(out)
-    with cpu.sliced(), view, out.skipped_lines():
-        options = RefineOptions(seconds, cpu, True, seed, log, view.update, compared)
-        found = refine(file, seen, target, arrays, options)
+        view = TuneView(out)
+        with view, out.skipped_lines():
+            options = RefineOptions(seconds, cpu, True, seed, log, view.update, compared)
+            found = refine(file, seen, target, arrays, options)
     taken = time.perf_counter() - begin
     for name, why in found.kept.items():
         out.text(f"{name}: keeps its kernels, as the new ones were {why}")

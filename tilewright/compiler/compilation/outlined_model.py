@@ -297,8 +297,9 @@ def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:
 
 
 def _attention(options: CompileOptions, limits: Limits) -> list[Pass]:
-    """Which attentions become one kernel: on a GPU those that tensor cores multiply. A host's look up keys of few queries."""
+    """Which attentions become one kernel: on a GPU those that tensor cores multiply, with lookups. A host's look up keys of few
+    queries."""
     if isinstance(limits, HostLimits):
         return [FuseAttention(), LookUpInAttention(FEW)]
     operands = "f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"
-    return [FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE)]
+    return [FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE, lookups=True)]

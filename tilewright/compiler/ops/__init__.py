@@ -29,6 +29,7 @@ from tilewright.compiler.ops.normalization import (
 )
 from tilewright.compiler.ops.packed_weight import PackedWeight
 from tilewright.compiler.ops.padding import pad
+from tilewright.compiler.ops.paged_attention import paged_attention
 from tilewright.compiler.ops.pointwise import (
     absolute,
     add,
@@ -175,6 +176,7 @@ __all__ = [
     "one_hot",
     "ones",
     "pad",
+    "paged_attention",
     "prod",
     "promote_types",
     "quantise",

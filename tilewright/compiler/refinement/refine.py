@@ -133,7 +133,7 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
         for dims, _ in shapes:
             same = not _blamed(stored, changed, before, dims)
             with options.cpu.whole():
-                result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.rest)
+                result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.before_timing)
             options.compared(result)
             results.append(result)
             if not result.good:

@@ -37,10 +37,10 @@ def connected(farm: Farm) -> Iterator[None]:
     ray = ray_module()
     own = not ray.is_initialized()
     if own:
-        address = None if farm.address == LOCAL else farm.address
-        options: dict[str, Any] = {"object_store_memory": _STORE_BYTES, "include_dashboard": False} if address is None else {}
+        starts = farm.address == LOCAL  # one of its own, also where this machine is part of another
+        options: dict[str, Any] = {"object_store_memory": _STORE_BYTES, "include_dashboard": False} if starts else {}
         try:
-            ray.init(address, logging_level="ERROR", log_to_driver=False, namespace="tilewright", **options)
+            ray.init(farm.address, logging_level="ERROR", log_to_driver=False, namespace="tilewright", **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             why = str(error).splitlines()[0]
             raise OptionError(f"farm: no Ray cluster at {farm.address!r}: {why}; start one with `ray start --head`, or give "

@@ -41,7 +41,7 @@ class Compared:
 
 def compare(old: CompiledFunction, new: CompiledFunction, dims: Mapping[str, int], arrays: Arrays, bits: bool,
             rest: Callable[[], None] = lambda: None) -> Compared:
-    """One shape. bits: results must be equal bit for bit. rest: called between two rounds."""
+    """One shape. bits: results must be equal bit for bit. rest: called before each round."""
     given = arrays(dims)
     wrong = why_other(old, old.call_flat(*given), new.call_flat(*given), bits)
     if wrong:
@@ -52,11 +52,11 @@ def compare(old: CompiledFunction, new: CompiledFunction, dims: Mapping[str, int
     ratios: list[float] = []
     seconds: list[float] = []
     while len(ratios) < _MOST:
+        rest()
         order = (0, 1) if len(ratios) % 2 else (1, 0)
         taken = {place: _seconds(calls[place], count) for place in order}
         ratios.append(taken[1] / taken[0])
         seconds.append(taken[0] / count)
-        rest()
         if len(ratios) >= _LEAST and _is_settled(ratios):
             break
     return Compared(dims, statistics.median(seconds), statistics.median(ratios), len(ratios))

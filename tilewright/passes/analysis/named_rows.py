@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.linalg.structured import iterator_kinds
+from tilewright.passes.linalg.structured import looked_up
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.mlir import ir, maps_of, owner, position
 
 SHOWN = ("tensor.cast", "tensor.extract_slice", "tensor.expand_shape")  # views, behind which a row stays a row
 
@@ -22,11 +22,8 @@ class NamedRows:
     @staticmethod
     def of(op: ir.Operation | None) -> NamedRows | None:
         """None of anything but a lookup of rows."""
-        if op is None or op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op):
-            return None
-        *_, last = operations(op.regions[0].blocks[0])
-        lookup = owner(last.operands[0])
-        if lookup is None or lookup.name != "tensor.extract" or lookup.block != op.regions[0].blocks[0]:
+        lookup = None if op is None else looked_up(op)
+        if op is None or lookup is None:
             return None
         loops = [position(e) for e in maps_of(op)[-1].results]
         axes = tuple(_axis(owner(v), loops) for v in list(lookup.operands)[1:])

@@ -1,37 +1,54 @@
 """AttentionMask: which keys a query does not see because its logits are -inf there, and the logits without that mask.
 
 Recognised is a comparison of coordinates along the way from the scores to the logits, in a select with -inf or in one that is
-added: keys up to the query's own place plus a reach are seen (causal attention). A family skips keys that no query of a block
-sees, and compares only where some query sees some of them.
+added: keys up to the query's own place plus a reach are seen (causal attention), or as many as a tensor says for the point of
+the shared loops (lengths of sequences), or both. A family skips keys that no query of a block sees, and compares only where some
+query sees some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from tilewright.passes.analysis.attention import Attention
-from tilewright.passes.analysis.index_terms import compared
+from tilewright.passes.analysis.index_terms import Element, Elements, compared, read
+from tilewright.passes.codegen.emit import constant, integer_type, resized
+from tilewright.passes.codegen.evaluator import Evaluator
+from tilewright.passes.codegen.index import Index
 from tilewright.passes.linalg.structured import FLOAT_CASTS
 from tilewright.passes.linalg.symbolic import SymbolicShapes
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position
+from tilewright.passes.mlir import arith, ir, maps_of, operations, owner, position
 from tilewright.runtime.shape import Expr
 
 _MOST_OPS = 8
+_FARTHEST = 1 << 30
+_BITS = 32
 
 
 @dataclass(frozen=True)
 class AttentionMask:
     """plain: the logits of keys that are seen. scale: plain is scale times the scores, both f32; None where it is more.
 
-    row: the loop of the scores whose place p sees keys up to p + reach; None where all keys are seen.
+    reach: the last key that is seen, behind the place of the row where there is one (`row`, a loop of the scores); None where all
+    keys are seen. lengths: elements of tensors that are in the reach, by their symbols there.
     """
 
     plain: ir.Value
     scale: float | None
     row: int | None = None
     reach: Expr | None = None
+    lengths: Mapping[str, Element] = field(default_factory=dict)
+
+    def seen(self, evaluator: Evaluator, point: Mapping[int, Index]) -> Index:
+        """How many keys the query at a point sees, if there are so many: 0 or less for none."""
+        assert self.reach is not None
+        if self.lengths:
+            known = {name: _element(evaluator, found, point) for name, found in self.lengths.items()}
+            evaluator.dims.update(known)
+        place = Index(0) if self.row is None else point[self.row]
+        return place + evaluator.emit(self.reach) + 1
 
     @staticmethod
     def of(view: Attention, shapes: SymbolicShapes) -> AttentionMask:
@@ -41,9 +58,8 @@ class AttentionMask:
         for number, op in enumerate(chain):
             found = _mask(view, shapes, op, places[number])
             if found is not None:
-                row, reach, hidden = found
-                plain = _without(view, chain[number:], hidden)
-                return AttentionMask(plain, _scale(plain, view), row, reach)
+                plain = _without(view, chain[number:], found.hidden)
+                return AttentionMask(plain, _scale(plain, view), found.row, found.reach, found.lengths)
         return AttentionMask(view.logits, _scale(view.logits, view))
 
 
@@ -84,9 +100,18 @@ def places_of(view: Attention, chain: Sequence[ir.Operation]) -> list[dict[int, 
     return found
 
 
-def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation,
-          loops: dict[int, int]) -> tuple[int, Expr, tuple[int, int]] | None:
-    """Row, reach, and which operation of the body stands for which operand of it where the key is seen."""
+@dataclass(frozen=True)
+class _Found:
+    """hidden: which operation of a body stands for which operand of it where the key is seen."""
+
+    row: int | None
+    reach: Expr
+    lengths: Mapping[str, Element]
+    hidden: tuple[int, int] = (0, 0)
+
+
+def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation, loops: dict[int, int]) -> _Found | None:
+    """The mask that an operation of the chain applies last."""
     body = operations(op.regions[0].blocks[0])
     made = _uncast(body[-1].operands[0])
     if made is None:
@@ -94,14 +119,14 @@ def _mask(view: Attention, shapes: SymbolicShapes, op: ir.Operation,
     number = body.index(made)
     if made.name == "arith.select":
         bound = _seen(view, shapes, made, loops)
-        return None if bound is None else (*bound, (number, 1))
+        return None if bound is None else replace(bound, hidden=(number, 1))
     if made.name == "arith.addf":
         for which, added in enumerate(made.operands):
             select = owner(added)
             if select is not None and select.name == "arith.select" and number_of(select.operands[1]) == 0.0:
                 bound = _seen(view, shapes, select, loops)
                 if bound is not None:
-                    return (*bound, (number, 1 - which))
+                    return replace(bound, hidden=(number, 1 - which))
     return None
 
 
@@ -112,19 +137,41 @@ def _uncast(value: ir.Value) -> ir.Operation | None:
     return op
 
 
-def _seen(view: Attention, shapes: SymbolicShapes, select: ir.Operation, loops: dict[int, int]) -> tuple[int, Expr] | None:
-    """Row and reach of a select that is -inf where key > row + reach."""
-    compare = owner(select.operands[0])
-    if number_of(select.operands[2]) != -inf or compare is None or compare.name != "arith.cmpi":
+def _seen(view: Attention, shapes: SymbolicShapes, select: ir.Operation, loops: dict[int, int]) -> _Found | None:
+    """Of a select that is -inf where key > row + reach, with a row or lengths or both."""
+    compare = _made(select.operands[0], loops)
+    if number_of(select.operands[2]) != -inf or compare is None or compare[0].name != "arith.cmpi":
         return None
-    found = compared(shapes, compare, loops)
+    elements = Elements()
+    found = compared(shapes, *compare, elements)
     if found is None:
         return None
     slopes, rest = found
-    rows = [d for d, s in slopes.items() if s == -1 and d in view.rows]
-    if slopes.get(view.key) != 1 or len(rows) != 1 or len(slopes) != 2:
+    reach, rows = rest * -1, [d for d, s in slopes.items() if s == -1 and d in view.rows]
+    lengths = {name: e for name, e in elements.found.items() if name in reach.symbols}
+    if slopes.get(view.key) != 1 or len(slopes) != 1 + len(rows) or not len(rows) + len(lengths) >= 1 or len(rows) > 1:
         return None
-    return rows[0], rest * -1
+    if any(name in (reach - Expr.dim(name)).symbols or not {*e.place} <= {*view.shared} for name, e in lengths.items()):
+        return None
+    return _Found(next(iter(rows), None), reach, lengths)
+
+
+def _made(condition: ir.Value, loops: dict[int, int]) -> tuple[ir.Operation, dict[int, int]] | None:
+    """The operation that makes a condition, in this body or in that of the operation before, with the loops there."""
+    made = owner(condition)
+    if made is not None:
+        return made, loops
+    before = read(condition, loops)
+    return None if before is None else _made(*before)
+
+
+def _element(evaluator: Evaluator, element: Element, point: Mapping[int, Index]) -> Index:
+    """The element at a point, at most _FARTHEST from 0: no extent is larger, and sums with it stay in 32 bits."""
+    value = evaluator.element(element.tensor, [point[d] for d in element.place])
+    narrow = value.type.width < _BITS
+    value = arith.extsi(integer_type(_BITS), value) if narrow else value
+    low, high = (constant(value.type, n) for n in (-_FARTHEST, _FARTHEST))
+    return Index(resized(arith.minsi(arith.maxsi(value, low), high), evaluator.index_type))
 
 
 def _without(view: Attention, chain: Sequence[ir.Operation], hidden: tuple[int, int]) -> ir.Value:

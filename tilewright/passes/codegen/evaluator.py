@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
+from tilewright.passes.codegen.affine_index import evaluate, invert
 from tilewright.passes.codegen.emit import (
     Memory,
     all_of,
@@ -28,7 +29,7 @@ from tilewright.passes.codegen.index import Index, delinearize, emit_expr, splat
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import iterator_kinds, loop_extents
 from tilewright.passes.linalg.symbolic import MAY_BE_EMPTY, SymbolicShapes, integer, kept_axes, mixed, reassociation
-from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner, position
+from tilewright.passes.mlir import arith, attributes, ir, maps_of, operations, owner
 from tilewright.runtime.shape import Expr
 
 Coords = Sequence[Index]
@@ -194,9 +195,21 @@ class Evaluator:
                known: Mapping[ir.Value, ir.Value] = MappingProxyType({}), wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """The scalar region of `op` at loop coordinates; operand numbers in `given` have their value already, and so the values
         of the region in `known`. wanted: other values of the region in place of what it yields."""
-        block = op.regions[0].blocks[0]
-        values = dict(known)
-        for number, (argument, operand, m) in enumerate(zip(block.arguments, op.operands, maps_of(op), strict=True)):
+        return self.clone(op.regions[0].blocks[0], dict(known) | self._arguments(op, loops, given, mask), loops, mask, wanted)
+
+    def places(self, op: ir.Operation, coords: Coords, extract: ir.Operation) -> tuple[list[Index], list[ir.Value | bool]]:
+        """Where an extraction in the region of `op` reads for an element of its result, and under which conditions it does."""
+        loops = [x for x in invert(maps_of(op)[-1], coords) if x is not None]
+        with self.kept():
+            _, number = self._scalars(op.regions[0].blocks[0], self._arguments(op, loops, {}, None), loops, None, extract)
+            return [number(v) for v in list(extract.operands)[1:]], self._never_empty(extract)
+
+    def _arguments(self, op: ir.Operation, loops: Sequence[Index], given: Mapping[int, ir.Value],
+                   mask: ir.Value | None) -> dict[ir.Value, ir.Value]:
+        """The scalars that the region of `op` takes, as far as it uses them."""
+        values: dict[ir.Value, ir.Value] = {}
+        arguments = op.regions[0].blocks[0].arguments
+        for number, (argument, operand, m) in enumerate(zip(arguments, op.operands, maps_of(op), strict=True)):
             if number in given:
                 values[argument] = given[number]
             elif next(iter(argument.uses), None) is not None:
@@ -204,12 +217,18 @@ class Evaluator:
                     values[argument] = self._element(operand, [evaluate(e, loops) for e in m.results], mask)
                 else:
                     values[argument] = self.scalar(operand)
-        return self.clone(block, values, loops, mask, wanted)
+        return values
 
     def clone(self, block: ir.Block, values: dict[ir.Value, ir.Value], loops: Sequence[Index],
               mask: ir.Value | None = None, wanted: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """Emit a scalar region on scalars or vectors; returns what it yields, or the values `wanted` of it."""
+        last = operations(block)[-1]
+        get, _ = self._scalars(block, values, loops, mask, last)
+        return [get(v) for v in wanted or last.operands]
 
+    def _scalars(self, block: ir.Block, values: dict[ir.Value, ir.Value], loops: Sequence[Index], mask: ir.Value | None,
+                 end: ir.Operation) -> tuple[Callable[[ir.Value], ir.Value], Callable[[ir.Value], Index]]:
+        """Emits a region up to `end`; gives its values as scalars or vectors, and as numbers."""
         known = dict[ir.Value, Index]()  # numbers that are affine in the loops: a run of places stays one
 
         def get(v: ir.Value) -> ir.Value:
@@ -219,8 +238,8 @@ class Evaluator:
             return known[v] if v in known else self.runtime_index(get(v))
 
         for op in operations(block):
-            if op.name in ("linalg.yield", "tensor.yield"):
-                return [get(v) for v in wanted or op.operands]
+            if op == end:
+                break
             if len(op.results) and op.results[0] in values:
                 continue
             if op.name in _AFFINE and _is_wide(op) and any(v in known and known[v].const is None for v in op.operands):
@@ -244,7 +263,7 @@ class Evaluator:
                     known[op.results[0]] = Index(integer(op.attributes["value"]))
                 for result, new in zip(op.results, self._clone_op(op, [get(v) for v in op.operands], mask), strict=True):
                     values[result] = new
-        raise ValueError("a region without a yield")
+        return get, number
 
     def _named_lanes(self, op: ir.Operation, known: Mapping[ir.Value, Index],
                      get: Callable[[ir.Value], ir.Value]) -> ir.Value | None:
@@ -270,12 +289,16 @@ class Evaluator:
 
     def _extracted(self, op: ir.Operation, at: Coords, mask: ir.Value | None) -> ir.Value:
         """An element that a region names; zero of a tensor without elements."""
-        source = op.operands[0]
-        if MAY_BE_EMPTY not in op.attributes:
+        source, checks = op.operands[0], self._never_empty(op)
+        if not checks:
             return self._element(source, at, mask)
-        checks = [self.extent(source, axis).ge(1) for axis in ir.DenseI64ArrayAttr(op.attributes[MAY_BE_EMPTY])]
         type_ = op.results[0].type
         return self._guarded(checks, type_, _lanes(at), mask, lambda m: self._element(source, at, m), lambda: constant(type_, 0))
+
+    def _never_empty(self, op: ir.Operation) -> list[ir.Value | bool]:
+        """That a tensor which is extracted from has elements, where that is not known."""
+        axes = ir.DenseI64ArrayAttr(op.attributes[MAY_BE_EMPTY]) if MAY_BE_EMPTY in op.attributes else ()
+        return [self.extent(op.operands[0], axis).ge(1) for axis in axes]
 
     def _clone_op(self, op: ir.Operation, operands: list[ir.Value], mask: ir.Value | None = None) -> list[ir.Value]:
         if op.name.split(".")[0] not in ("arith", "math") or len(op.regions):
@@ -451,40 +474,3 @@ def _key(c: Index) -> tuple[object, ...]:
 
 def _lanes(coords: Coords) -> int:
     return max((c.lanes for c in coords), default=1)
-
-
-def invert(m: ir.AffineMap, coords: Coords) -> list[Index | None]:
-    """Loop coordinates from result coordinates of a projected permutation (constants allowed); None where not fixed."""
-    loops: list[Index | None] = [None] * m.n_dims
-    for e, c in zip(m.results, coords, strict=True):
-        at = position(e)
-        if at is not None:
-            loops[at] = c
-        elif not isinstance(e, ir.AffineConstantExpr):
-            raise ValueError(f"the output map {m} is not a permutation of loops")
-    return loops
-
-
-def evaluate(e: ir.AffineExpr, dims: Sequence[Index | None], symbols: Sequence[Index] = ()) -> Index:
-    """An affine expression over Index values."""
-    at: int | None = position(e)
-    if at is not None:
-        found = dims[at]
-        if found is None:
-            raise ValueError(f"loop d{at} has no coordinate here")
-        return found
-    if isinstance(e, ir.AffineSymbolExpr):
-        return symbols[int(ir.AffineSymbolExpr(e).position)]
-    if isinstance(e, ir.AffineConstantExpr):
-        return Index(ir.AffineConstantExpr(e).value)
-    binary = ir.AffineBinaryExpr(e)
-    a, b = evaluate(binary.lhs, dims, symbols), evaluate(binary.rhs, dims, symbols)
-    if isinstance(e, ir.AffineAddExpr):
-        return a + b
-    if isinstance(e, ir.AffineMulExpr):
-        return a * b
-    if isinstance(e, ir.AffineFloorDivExpr):
-        return a.floordiv(b)
-    if isinstance(e, ir.AffineCeilDivExpr):
-        return (a + (b - 1)).floordiv(b)
-    return a - a.floordiv(b) * b

@@ -43,6 +43,10 @@ class CollapsedLoops:
         if self.exprs and n > 1:
             self.kernel.multiple(self.exprs[-1], n)
 
+    def extents_of(self) -> dict[int, Index]:
+        """The extent of each loop."""
+        return dict(zip(self.loops, self._extents, strict=True))
+
     def point(self, linear: Index) -> Point:
         """Coordinates of the loops. A ramp must not cross the end of the innermost loop: its first lane and that loop's extent
         are multiples of its lanes."""

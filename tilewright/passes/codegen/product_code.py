@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import Contraction, Product
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import constant, is_float, lanes_of, vector_type
-from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import arith, attributes, ir, llvm
 

@@ -16,6 +16,7 @@ from tilewright.passes.analysis.attention import Attention, AttentionError
 from tilewright.passes.analysis.contraction import sums_products
 from tilewright.passes.analysis.placement import place
 from tilewright.passes.base import Pass, until_stable
+from tilewright.passes.dispatch_creation.attention_lookups import with_lookups
 from tilewright.passes.dispatch_creation.fuse import REGION, renumber_regions
 from tilewright.passes.linalg.clone import clone, enclosing, erase_with_sources, users
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
@@ -36,12 +37,13 @@ class FuseAttention(Pass):
     """Rules: those of passes/analysis/attention.py; "only-inside", no value between the first and the last contraction is read
     elsewhere; "views-move-out", reshapes in between can be moved out; "operands", both contractions multiply elements of one of
     the types in `operands`, as in "f16,bf16" (any where it is empty); "head-size", queries are at most `depth` and values at
-    most `columns` long (any where it is 0)."""
+    most `columns` long (any where it is 0). lookups: keys and values that a table names are read through it."""
 
     name: ClassVar[str] = "fuse-attention"
     operands: str = ""
     depth: int = 0
     columns: int = 0
+    lookups: bool = False
 
     def __post_init__(self) -> None:
         unknown = [t for t in self.operands.split(",") if t not in _TYPES]
@@ -72,7 +74,7 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
     for op in operations(fn.regions[0].blocks[0]):
         if REGION in op.attributes:
             regions.setdefault(integer(op.attributes[REGION]), []).append(op)
-    given, todo = set(regions), list(reversed(regions))
+    given, todo, made = set(regions), list(reversed(regions)), dict[int, None]()
     while todo:
         last = todo.pop()
         while last in regions and (chain := next((c for c in candidates(regions, last) if c not in refused), None)):
@@ -88,6 +90,9 @@ def fuse_attentions(fn: ir.Operation, rules: FuseAttention | None = None) -> lis
                 if ops:
                     regions[number] = ops
             regions[last] = fused
+            made[last] = None
+    for number in made if rules.lookups else ():
+        with_lookups(fn, regions[number])
     if regions.keys() != given:
         erase_unused(fn)
     renumber_regions(fn.regions[0].blocks[0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.passes.analysis import op_kinds
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import loop
-from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.linalg.structured import loop_extents

@@ -12,8 +12,8 @@ from typing import Protocol
 from tilewright.passes.analysis.gates import FirstStep, first_step
 from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
 from tilewright.passes.analysis.state_walk import StateWalk
+from tilewright.passes.codegen.affine_index import evaluate, invert
 from tilewright.passes.codegen.emit import Memory, constant, integer_type, loop, when
-from tilewright.passes.codegen.evaluator import evaluate, invert
 from tilewright.passes.codegen.index import Index, delinearize, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.linalg.collapse import e_uses

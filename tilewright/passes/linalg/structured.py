@@ -85,6 +85,14 @@ def uses_index(op: ir.Operation, loops: Sequence[int] | None = None) -> bool:
     )
 
 
+def looked_up(op: ir.Operation) -> ir.Operation | None:
+    """The tensor.extract that an elementwise generic yields: its result is read at computed places of another tensor."""
+    if op.name != "linalg.generic" or len(op.results) != 1 or "reduction" in iterator_kinds(op):
+        return None
+    found = owner(operations(body(op))[-1].operands[0])
+    return found if found is not None and found.name == "tensor.extract" and found.block == body(op) else None
+
+
 def rebuild(
     op: ir.Operation,
     ins: Sequence[ir.Value],

@@ -108,17 +108,32 @@ def bytes_run_along_k(workload: Workload) -> bool:
 
 
 def unaligned(workload: Workload, n: int) -> Expr:
-    """0 exactly where every dynamic extent along which memory is contiguous is a multiple of n."""
+    """0 exactly where every dynamic extent along which memory is contiguous is a multiple of n. What no loop runs along,
+    such as a table of places, is read one by one anyway."""
     left = Expr.of(0)
-    seen = set[Expr]()
-    for operand in (*workload.inputs, *workload.outputs):
-        if operand.unit_axis is None or len(operand.dims) < 2:
+    seen, operands = set[Expr](), (*workload.inputs, *workload.outputs)
+    walked = any(operand.axes for operand in operands)
+    for operand in operands:
+        if operand.unit_axis is None or len(operand.dims) < 2 or (walked and not operand.axes):
             continue
         extent = operand.dims[operand.unit_axis]
         if extent.constant is None and not extent.divisible_by(n) and extent not in seen:
             seen.add(extent)
             left = left + extent % n
     return left
+
+
+def unaligned_operands(workload: Workload, n: int) -> tuple[bool, bool, bool] | None:
+    """Of A, B and the first result: may memory be contiguous along a dynamic extent that is no multiple of n? None where a factor
+    is computed."""
+    gemm = Gemm.of(workload)
+    if gemm is None or gemm.a.source is None or gemm.b.source is None:
+        return None
+    found = []
+    for operand in (workload.inputs[gemm.a.source], workload.inputs[gemm.b.source], workload.outputs[0]):
+        extent = None if operand.unit_axis is None or len(operand.dims) < 2 else operand.dims[operand.unit_axis]
+        found.append(extent is None or (extent.constant is None and not extent.divisible_by(n)))
+    return found[0], found[1], found[2]
 
 
 def _of_role(workload: Workload, role: str) -> Sequence[int]:

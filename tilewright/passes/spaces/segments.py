@@ -61,6 +61,6 @@ def for_sequences(config: TileConfig) -> TileConfig:
     changes = {name: value for name, value in _PLAIN.items() if name in known}
     if "blocks" in known:
         changes["blocks"] = 1 if config.family == "gpu_rows" else 0
-    if getattr(config, "pingpong", False):
+    if getattr(config, "pingpong", False) and "bm" in known:
         changes["consumers"] = 1  # as many rows of a tile as each of the two had
     return replace(config, **changes)

@@ -60,8 +60,8 @@ class CudaCaller(Caller):
         """As CompiledFunction. stream: where to enqueue; None is the current one of the arrays' library."""
         torch = cuda_arrays.torch_module()
         self.asked_threads(threads)
-        if torch is not None and out is None and stream is None:
-            quick = self._quick.call(torch, args)
+        if torch is not None and stream is None:
+            quick = self._quick.call(torch, args, out)
             if quick is not None:
                 return quick
         place = self._place(args, out, stream)

@@ -7,10 +7,12 @@ and address. A call that is unlike those learned goes the long way (runtime/cuda
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.runtime.call.binder import Bound
+from tilewright.runtime.call.results import FEW
 from tilewright.runtime.cuda.cuda_arrays import torch_dtypes
 from tilewright.runtime.cuda.loaded import LoadedProgram
 from tilewright.runtime.cuda.result_ring import can_keep
@@ -21,7 +23,8 @@ _MOST = 4096  # shapes kept
 
 
 class _Plan(NamedTuple):
-    """dims: values for the native program, `size` of them, at `address`. outputs: shape and torch dtype of each result."""
+    """dims: values for the native program, `size` of them, at `address`. outputs: shape and torch dtype of each result.
+    input_bytes, output_bytes: of each argument and each result."""
 
     loaded: LoadedProgram
     dims: Any
@@ -29,6 +32,8 @@ class _Plan(NamedTuple):
     address: int
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     device: Any
+    input_bytes: tuple[int, ...]
+    output_bytes: tuple[int, ...]
 
 
 class QuickCalls:
@@ -60,11 +65,12 @@ class QuickCalls:
             self._plans.clear()
         device = args[0].device
         self._dtypes = tuple(of[d] for d in self._wanted)
-        plan = _Plan(loaded, dims, len(bound.dims), ctypes.addressof(dims), outputs, device)
+        sizes = tuple(a.numel() * a.dtype.itemsize for a in args), tuple(math.prod(s) * d.itemsize for s, d in outputs)
+        plan = _Plan(loaded, dims, len(bound.dims), ctypes.addressof(dims), outputs, device, *sizes)
         self._plans[(device.index, *[a.shape for a in args])] = plan
 
-    def call(self, torch: Any, args: Sequence[Any]) -> Any:
-        """The results, or None where the long way has to be gone: nothing has run then."""
+    def call(self, torch: Any, args: Sequence[Any], out: Any = None) -> Any:
+        """The results, or None where the long way has to be gone: nothing has run then. out: as of a call."""
         dtypes = self._dtypes
         if len(args) != self._count or not dtypes:
             return None
@@ -92,7 +98,11 @@ class QuickCalls:
         if context is None:
             return None
         ring = context.ring if can_keep(torch) else None
-        if ring is None:
+        if out is not None:
+            results = list(out) if isinstance(out, tuple | list) else [out]
+            if not _fit(torch, results, plan, pointers):
+                return None
+        elif ring is None:
             results = [torch.empty(shape, dtype=dtype, device=plan.device) for shape, dtype in plan.outputs]
         else:
             results = [ring.tensor(torch, shape, dtype, plan.device) for shape, dtype in plan.outputs]
@@ -104,6 +114,23 @@ class QuickCalls:
             return None
         self._counted(plan.dims[: plan.size])
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def _fit(torch: Any, results: Sequence[Any], plan: _Plan, pointers: Sequence[int]) -> bool:
+    """May the results of a call be these, apart from each other and from its arguments, which begin at `pointers`?"""
+    if len(results) != len(plan.outputs) or len(results) + len(pointers) > FEW:
+        return False
+    taken = [(at, at + size) for at, size in zip(pointers, plan.input_bytes, strict=True)]
+    for value, (shape, dtype), size in zip(results, plan.outputs, plan.output_bytes, strict=True):
+        if type(value) is not torch.Tensor or value.dtype is not dtype or value.shape != shape or value.device != plan.device:
+            return False
+        begin = value.data_ptr()
+        if not value.is_contiguous() or value.requires_grad or begin % ALIGNMENT:
+            return False
+        if any(begin < last and first < begin + size for first, last in taken):
+            return False
+        taken.append((begin, begin + size))
+    return True
 
 
 def _is_plain(torch: Any, kind: Any) -> bool:

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.runtime.host.giving_way import give_way
+
 
 @dataclass(frozen=True)
 class Timing:
     """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
     of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long. rest: seconds
-    without work for each second of a batch or of a round, so that others have the core in between; of the limits they count for
-    the last one alone."""
+    without work for each second of a batch or of a round, at least, so that others have the core in between (giving_way.py); of
+    the limits they count for the last one alone."""
 
     warmup: float = 0.002
     batch: float = 0.001
@@ -52,7 +54,7 @@ def _rest(start: float, timing: Timing, *calls: Callable[[], object]) -> float:
     if not timing.rest:
         return 0.0
     begin = time.perf_counter()
-    time.sleep(min(timing.rest * (begin - start), _LONGEST_REST))
+    give_way(min(timing.rest * (begin - start), _LONGEST_REST))
     for call in calls:
         call()
     return time.perf_counter() - begin

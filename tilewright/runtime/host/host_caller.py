@@ -44,7 +44,8 @@ class HostCaller(Caller):
     ) -> None:
         super().__init__(program)
         self.device = device
-        self.most_threads = max(1, min(threads or affinity(), affinity()))
+        cores = affinity()
+        self.most_threads = max(1, min(threads or cores, cores))
         self.constant_pointers: list[int] = []
         self.has_constants = False
         self.lock = ForkSafeLock()

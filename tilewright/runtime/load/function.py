@@ -213,16 +213,12 @@ class CompiledFunction:
         """
         with quick_switches():
             opened = artifact.Artifact(path, keys=key)
-            other = _loaded(opened, self._device_text(), self._threads, _Plain)
+            other = _loaded(opened, self._device_text(), self._threads, _Plain, held=self._bundle.constants)
             refuse_other_signature(self.program, other.program, opened.path)
             with self._reloading.of_process():
                 self._take_over(other)
 
     def _take_over(self, other: CompiledFunction) -> None:
-        own = self._bundle.constants
-        if {c.digest for c in other.program.constants} <= set(own):
-            other._bundle = replace(other._bundle, constants=own)
-            other._caller = caller_for(other.program, other._bundle.code, own, other._device, self._threads)
         version = Version(other.program, other._device, other._bundle, other._caller)
         if isinstance(version.caller, HostCaller):
             version.caller.hold_constants()
@@ -345,7 +341,8 @@ def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, ve
 
 def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: int | None = None,
             function: type[CompiledFunction] = CompiledFunction, *, verify: Verify = "lazy",
-            shared: bool = False) -> CompiledFunction:
+            shared: bool = False, held: Mapping[str, Memory] | None = None) -> CompiledFunction:
+    """held: constants that are in memory; where they are all that the artifact has, they are what is taken."""
     groups = [g.target.partition(":")[0] for g in opened.manifest.groups]
     named = DeviceName.parse(device) if isinstance(device, str) else None
     if named is not None:
@@ -362,13 +359,14 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
     runnable = next((b for b, missing in zip(stored, lacking, strict=True) if not missing), None)
     chosen = runnable or stored[-1]
     program, code, constants = chosen.checked(), chosen.code(), chosen.constants(verify != "none", shared)
+    taken = held if held is not None and {c.digest for c in program.constants} <= set(held) else constants
     if verify == "full":
         constants.read_all()
         opened.verify_all(besides=set(chosen.group.constants.values()))
     running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
     if device is None or isinstance(device, str):
         device = device_for(program, running, named.ordinal if named is not None else 0)
-    made = function(program, running, constants, device, llvm_ir=chosen.llvm_ir(), threads=threads)
+    made = function(program, running, taken, device, llvm_ir=chosen.llvm_ir(), threads=threads)
     made._bundle = replace(made._bundle, code=code)  # what is saved again is what was stored
     return made
 

@@ -150,19 +150,12 @@ def _layers(a: Mapping[str, ops.Tensor], place: ops.Tensor, token: ops.Tensor, c
 
 
 def best(score: ops.Tensor, logits: ops.Tensor) -> tuple[ops.Tensor, ops.Tensor, ops.Tensor]:
-    """Tokens, scores and parents of the best beams: one after the other, each without those before."""
-    g, count = logits.graph, BEAMS * TOKENS
-    total = ops.reshape(ops.log_softmax(logits) + ops.reshape(score, [BEAMS, 1]), [count])
-    places = ops.arange(g, 0, count)
-    found: list[ops.Tensor] = []
-    for _ in range(BEAMS):
-        place = ops.argmax(total, -1)
-        found.append(place)
-        total = ops.where(ops.compare(places, place, "eq"), g.full([], 4 * NONE, "f32"), total)
-    taken = ops.stack(found, 0)
-    first = ops.reshape(ops.log_softmax(logits) + ops.reshape(score, [BEAMS, 1]), [count])
+    """Tokens, scores and parents of the best beams."""
+    g = logits.graph
+    total = ops.log_softmax(logits) + ops.reshape(score, [BEAMS, 1])
+    score, taken = ops.topk(ops.reshape(total, [BEAMS * TOKENS]), BEAMS)
     token = g.pointwise("token", lambda v: v.remainder(TOKENS), taken)
-    return token, ops.gather(first, taken), g.pointwise("parent", lambda v: v.floor_divide(TOKENS), taken)
+    return token, score, g.pointwise("parent", lambda v: v.floor_divide(TOKENS), taken)
 
 
 # -- torch

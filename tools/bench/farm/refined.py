@@ -4,17 +4,22 @@
     python -m tools.bench refined --part load --models bert_layer,gpt2_block --mixes mnli,cola,mrpc --keep FOLDER
 
 `search`: a model is tuned for a uniform range, and refined for the lengths of a data set, with no calls beside it. `load`: both
-versions are timed in turns at every length of the mix; then threads call the model with those lengths, each after a pause, in
-windows that alternate: nothing beside them, a whole `tilewright refine` in a process of its own, nothing, swaps by `reload`.
-The latency of a call is taken over the median of its length in windows with nothing beside. `p99_refine` and `p99_swap` are
-quantiles over that of the windows with nothing beside, and `control` compares every other of these with the rest: what is
-beside the calls is told from noise where it differs more than that. Without `--part` both are made.
+versions are timed in turns at every length of the mix; then threads call the model with those lengths, each after a pause.
+`tilewright refine` is beside them in a process of its own, which is stopped (SIGSTOP, with all that it started) and goes on
+again every second or so: windows with it, with nothing, and with swaps by `reload` follow each other in a random order, so that
+a machine whose speed changes within seconds is as fast for each kind. The latency of a call is taken over the median of its
+length in windows with nothing beside. `p99_refine` and `p99_swap` are quantiles over that of the windows with nothing beside,
+with 90 % intervals (windows drawn with replacement), and `control` compares every other window with nothing with the rest.
+Without `--part` both are made.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +36,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.refinement.cpu_share import process_seconds, started_by
 from tilewright.compiler.refinement.refine import RefineOptions, refine
 from tilewright.compiler.verification.verify_in_turns import Arrays, compare
 from tilewright.runtime.load.function import CompiledFunction
@@ -40,7 +47,9 @@ from tools.bench import command
 ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 128
 ALONE = "alone"
-_SWAPS, _BETWEEN = 10, 0.3  # in a window, and seconds after each
+_BETWEEN, _SETTLE = 0.3, 0.03  # seconds after a swap, and before a window
+_MORE = 3.0  # times as long a window of a refinement is, so that it comes to its end
+_DRAWS = 400  # of windows, for an interval
 
 
 def bert_layer() -> Any:
@@ -153,9 +162,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=("search", "load"), help="that alone, with --keep")
     parser.add_argument("--tune", type=float, default=60.0, help="seconds of the search for the uniform range")
     parser.add_argument("--refine", type=float, default=60.0, help="seconds of the refinement that nothing runs beside")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of the search of a refinement beside calls")
-    parser.add_argument("--alone", type=float, default=12.0, help="seconds of a window with nothing beside")
-    parser.add_argument("--repeats", type=int, default=2, help="refinements beside calls, of each mix")
+    parser.add_argument("--seconds", type=float, default=25.0, help="of the search of a refinement beside calls, which stands "
+                                                                    "still for half of them")
+    parser.add_argument("--window", type=float, default=1.0, help="seconds of a window under load")
+    parser.add_argument("--load", type=float, default=40.0, help="seconds of each mix under load")
+    parser.add_argument("--into", type=float, default=0.0,
+                        help="seconds of a refinement before calls begin, which then are beside its later parts")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of windows")
     parser.add_argument("--cpu-share", type=float, default=0.1, help="of a refinement beside calls")
     parser.add_argument("--threads", type=int, default=4, help="that call")
     parser.add_argument("--pause", type=float, default=0.025, help="seconds between a thread's calls, on average")
@@ -224,17 +237,57 @@ def traffic_of(lengths: Sequence[int]) -> Traffic:
     return Traffic(tuple(SeenShape({"T": n}, calls) for n, calls in Counter(lengths).items()))
 
 
-def refined_beside(old: Path, lengths: Sequence[int], args: argparse.Namespace) -> dict[str, Any]:
-    """Run `tilewright refine` as a service would; what it said at its end, or the error."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+class Beside:
+    """`tilewright refine` as a service would run it, again and again, in processes that stand still outside of `window`."""
+
+    def __init__(self, folder: Path, old: Path, lengths: Sequence[int], args: argparse.Namespace) -> None:
         traffic_of(lengths).save(folder / "traffic.json")
-        line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(folder / "traffic.json"), "--seconds",
-                str(args.seconds), "--cpu-share", str(args.cpu_share), "-o", str(folder / "new.tw"), "--json"]
-        ran = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
-    events = list(map(json.loads, ran.stdout.splitlines()))
-    said: dict[str, Any] = next((e for e in events if e["event"] == "refined"), {"error": ran.stderr[-300:]})
-    return {name: said[name] for name in ("changed", "kept", "seconds", "rested", "error") if name in said}
+        self._line = [sys.executable, "-m", "tilewright", "refine", str(old), "--traffic", str(folder / "traffic.json"),
+                      "--seconds", str(args.seconds), "--cpu-share", str(args.cpu_share), "-o", str(folder / "new.tw"), "--json"]
+        self._said = folder / "said.jsonl"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.seconds = self.used = 0.0  # of windows, and of processor time in them
+
+    def window(self, seconds: float) -> None:
+        if self._process is None or self._process.poll() is not None:
+            with self._said.open("ab") as said:
+                self._process = subprocess.Popen(self._line, stdout=said, stderr=said, cwd=ROOT)
+        begin, used = time.perf_counter(), others_seconds()
+        for process in reversed(self._tree()):
+            _signal(process, signal.SIGCONT)
+        time.sleep(seconds)
+        known = list[int]()
+        while (found := self._tree()) != known:  # from the first on, which then starts no more
+            for process in found:
+                _signal(process, signal.SIGSTOP)
+            known = found
+        self.used += others_seconds() - used
+        self.seconds += time.perf_counter() - begin
+
+    def end(self) -> list[dict[str, Any]]:
+        """Kill the one that runs; what those said that came to their end, and the last words of one that failed."""
+        if self._process is not None:
+            for process in self._tree():
+                _signal(process, signal.SIGKILL)
+            self._process.wait()
+        lines = self._said.read_text().splitlines() if self._said.exists() else []
+        events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]  # the last may be cut short
+        done = [{name: e[name] for name in ("changed", "kept", "seconds", "rested")} for e in events if e["event"] == "refined"]
+        return done + [{"error": line} for line in lines[-3:] if not line.startswith("{")]
+
+    def _tree(self) -> list[int]:
+        assert self._process is not None
+        return [self._process.pid, *started_by(self._process.pid)]
+
+
+def others_seconds() -> float:
+    """Processor time of what this process started."""
+    return process_seconds() - time.process_time()
+
+
+def _signal(process: int, what: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, what)
 
 
 def in_turns(pair: Pair, lengths: Sequence[int]) -> dict[str, Any]:
@@ -251,54 +304,61 @@ def in_turns(pair: Pair, lengths: Sequence[int]) -> dict[str, Any]:
 def under_load(pair: Pair, lengths: Sequence[int],
                args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, list[float]]]]:
     """One mix under load: the row, and the latencies of each window."""
-    served = tw.load(pair.old)
+    served, rng = tw.load(pair.old), random.Random(args.seed)
     served.count()
-    load = Load(served, lengths, args.threads, args.pause)
-    said: list[dict[str, Any]] = []
-
-    def alone() -> None:
-        time.sleep(args.alone)
-
-    def refining() -> None:
-        said.append(refined_beside(pair.old, lengths, args))
 
     def swapping() -> None:
-        for i in range(_SWAPS):
+        for i in range(max(1, round(args.window / _BETWEEN))):
             served.reload(pair.new if i % 2 == 0 else pair.old)
             time.sleep(_BETWEEN)
 
-    try:
-        load.window(ALONE, alone)
-        for _ in range(args.repeats):
-            load.window("refine", refining)
-            load.window(ALONE, alone)
-            load.window("swap", swapping)
-            load.window(ALONE, alone)
-    finally:
-        load.end()
+    with tempfile.TemporaryDirectory() as name:
+        beside = Beside(Path(name), pair.old, lengths, args)
+        if args.into:
+            beside.window(args.into)
+            beside.seconds = beside.used = 0.0
+        load, end = Load(served, lengths, args.threads, args.pause), time.monotonic() + args.load
+        works: dict[str, Callable[[], object]] = {ALONE: lambda: time.sleep(args.window), "swap": swapping,
+                                                  "refine": lambda: beside.window(_MORE * args.window)}
+        try:
+            while time.monotonic() < end:
+                for kind in rng.sample((ALONE, ALONE, "refine", "swap"), 4):
+                    time.sleep(_SETTLE)
+                    load.window(kind, works[kind])
+        finally:
+            load.end()
+            said = beside.end()
     tails = load.excess()
     counted = sum(s.calls for s in served.traffic().shapes)
     return {**quantiles(tails), "refined": said, "calls": len(load.latencies), "counted": counted, "failed": load.failed,
-            "wrong": load.wrong}, tails
+            "wrong": load.wrong, "refine_seconds": beside.seconds, "refine_cores": beside.used / max(beside.seconds, 1e-9)}, tails
 
 
 def quantiles(windows: Sequence[tuple[str, list[float]]]) -> dict[str, Any]:
-    """99 % quantiles over that of the windows with nothing beside, numbers of calls, and the quantile of every window."""
-    parts: dict[str, list[float]] = {}
+    """99 % quantiles over that of the windows with nothing beside, their 90 % intervals, and numbers of calls."""
+    parts: dict[str, list[list[float]]] = {}
     for what, found in windows:
-        parts.setdefault(what, []).extend(found)
-    alone = [found for what, found in windows if what == ALONE]
-    middle = _p99(parts[ALONE])
-    halves = [_p99([s for found in alone[i::2] for s in found]) for i in (0, 1)]
-    row: dict[str, Any] = {f"p99_{what}": _p99(found) / middle for what, found in parts.items() if what != ALONE}
-    each = [(what, _p99(found)) for what, found in windows]
-    return {**row, "control": halves[0] / halves[1], "p99_alone": middle, "each": each,
-            "medians": {what: float(np.median(found)) for what, found in parts.items()},
-            "of": {what: len(found) for what, found in parts.items()}}
+        parts.setdefault(what, []).append(found)
+    alone, row, rng = parts[ALONE], dict[str, Any](), np.random.default_rng(0)
+    drawn = [_p99(_pooled(alone, rng)) for _ in range(_DRAWS)]
+    for what in parts.keys() - {ALONE}:
+        row[f"p99_{what}"] = _p99(_pooled(parts[what])) / _p99(_pooled(alone))
+        ratios = [_p99(_pooled(parts[what], rng)) / middle for middle in drawn]
+        row[f"p99_{what}_within"] = [float(np.nanquantile(ratios, q)) for q in (0.05, 0.95)]
+    return {**row, "control": _p99(_pooled(alone[::2])) / _p99(_pooled(alone[1::2])), "p99_alone": _p99(_pooled(alone)),
+            "medians": {what: float(np.median(_pooled(found))) for what, found in parts.items()},
+            "of": {what: sum(map(len, found)) for what, found in parts.items()},
+            "windows": {what: len(found) for what, found in parts.items()}}
 
 
-def _p99(found: Sequence[float]) -> float:
-    return float(np.quantile(found, 0.99)) if found else float("nan")
+def _pooled(windows: Sequence[Sequence[float]], rng: np.random.Generator | None = None) -> np.ndarray:
+    """Latencies of all windows, or of as many drawn with replacement."""
+    chosen = range(len(windows)) if rng is None else rng.integers(len(windows), size=len(windows))
+    return np.concatenate([np.asarray(windows[i], float) for i in chosen]) if windows else np.empty(0)
+
+
+def _p99(found: np.ndarray) -> float:
+    return float(np.quantile(found, 0.99)) if found.size else float("nan")
 
 
 def chosen(lengths: Sequence[int], count: int) -> list[int]:

@@ -1,14 +1,15 @@
 """Family `gemv`: contractions of few rows, whose weights go once from memory into registers.
 
 A warp takes pieces of k in turn with the others of its block, four lanes along k and eight along the columns, each with 16 bytes
-along k of some columns. All loads of a step are under way before it multiplies; blocks of few threads share a multiprocessor, so
-that others load while some multiply. Sums of lanes, warps and the blocks of a cluster are added up in a fixed order at the end.
-Any order of k serves a product of tensor cores as long as both factors have it: weights need no shared memory on their way.
+along k of some columns. All loads of a step are under way before it multiplies, or while the step before does; blocks of few
+threads share a multiprocessor, so that others load while some multiply. Sums of lanes, warps and the blocks of a cluster are
+added up in a fixed order at the end. Any order of k serves a product of tensor cores as long as both factors have it: weights
+need no shared memory on their way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.passes.codegen.emit import byte_width, lanes_of, loop, vector_type, when_values
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
@@ -159,12 +160,49 @@ class _GemvBlock:
             return found
 
         whole = (end - part.origin).max(0) // deep
-        sums = loop(0, whole, 1, lambda step, *s: multiply(mine + step * deep, None, s), self.product.zeros(), kernel.index)
         size = self.depth.size.constant
-        if size is not None and size % (deep * c.parts) == 0:
+        even = size is not None and size > 0 and size % (deep * c.parts) == 0
+        sums = self.product.zeros()
+        if c.ahead:
+            def steps() -> list[ir.Value]:
+                return self._ahead(weights, rows, columns, at, whole, lambda step: mine + step * deep)
+
+            sums = steps() if even else when_values(Index(0).lt(whole), sums, steps)
+        else:
+            sums = loop(0, whole, 1, lambda step, *s: multiply(mine + step * deep, None, s), sums, kernel.index)
+        if even:
             return sums
         rest = whole * deep
         return when_values((part.origin + rest).lt(end), sums, lambda: multiply(mine + rest, end, sums))
+
+    def _ahead(self, weights: _Factor, rows: _Factor, columns: Sequence[Index], at: Sequence[Index], steps: Index,
+               place: Callable[[Index], Index]) -> list[ir.Value]:
+        """Sums over one step or more, of whole pieces: what a step multiplies was loaded while the one before multiplied.
+
+        place: of a step's first position.
+        """
+        c = self.config
+        around = ALONG_K * self.positions * c.warps
+        wide = c.columns  # vectors of weights in a piece
+
+        def load(step: Index) -> list[ir.Value]:
+            pieces = [place(step) + u * around for u in range(c.unroll)]
+            return [value for p in pieces for value in (*weights.load(columns, p, None), *rows.load(at, p, None))]
+
+        def multiply(loaded: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
+            found = list(sums)
+            for first in range(0, len(loaded), wide + len(at)):
+                found = self.product.add(loaded[first : first + wide], loaded[first + wide : first + wide + len(at)], found)
+            return found
+
+        zeros = self.product.zeros()
+
+        def body(step: Index, *carried: ir.Value) -> list[ir.Value]:
+            following = load(step)
+            return [*multiply(carried[len(zeros) :], carried[: len(zeros)]), *following]
+
+        last = loop(1, steps, 1, body, [*zeros, *load(Index(0))], self.kernel.index)
+        return multiply(last[len(zeros) :], last[: len(zeros)])
 
 
 def _joined(parts: Sequence[ir.Value]) -> ir.Value:

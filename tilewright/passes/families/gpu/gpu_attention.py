@@ -4,7 +4,8 @@ A block takes bm queries of one point of the shared loops, a warp wm of them. Ke
 stages in shared memory. A warp keeps its queries and the mixed values in registers, takes the scores of a step through the
 softmax there, and multiplies the exponentials with the values where they are; maxima and sums are carried along and the mixed
 values rescaled (Milakov and Gimelshein 2018; Dao 2023, algorithm 1). Steps that no query of the block sees are left out, and only
-the last ones compare places. The division by the sum comes after the last step.
+the last ones compare places; values of keys behind the last one that a query sees are zeros. The division by the sum comes after
+the last step.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _AttentionBlock(AttentionBlock):
 
         def copy(stage: Index, at: Index) -> list[Store]:
             keys = key.begin(stage, at, Index(0), self.depth.extent, thread)
-            return [*keys, *value.begin(stage, Index(0), at, self.mixed_keys.extent, thread)]
+            return [*keys, *value.begin(stage, Index(0), at, steps.keys, thread)]
 
         ring = StageRing(kernel, c.stages, Steps(steps.first, steps.end, c.bn, Index(0)), copy,
                          bounded=key.is_async and value.is_async, after_group=True)

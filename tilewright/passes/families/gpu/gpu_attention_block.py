@@ -51,11 +51,13 @@ class Queries:
 
 @dataclass(frozen=True)
 class KeySteps:
-    """Steps of keys of a block, from number `first` up to `end`; before `whole` all queries see all keys of a step."""
+    """Steps of keys of a block, from number `first` up to `end`; before `whole` all queries see all keys of a step. keys: of all
+    blocks of these queries, how many keys some query sees."""
 
     first: Index
     whole: Index
     end: Index
+    keys: Index
 
 
 class AttentionBlock:
@@ -63,6 +65,7 @@ class AttentionBlock:
 
     def __init__(self, kernel: GpuKernel, plan: AttentionPlan, bm: int, bn: int, parts: Parts | None) -> None:
         self.kernel, self.plan, self.bm, self.bn, self.parts = kernel, plan, bm, bn, parts
+        self.repeats = False  # is a block's room for results used again?
         view: Attention = plan.view
         scores, mixed = view.scores, view.mixed
         self.batch, self.rows, self.keys, self.depth = (
@@ -73,13 +76,15 @@ class AttentionBlock:
         self.f32 = ir.F32Type.get()
         self.lane = kernel.thread() % WARP
 
-    def queries(self) -> Queries:
-        """Those of this block."""
+    def queries(self, number: Index | None = None) -> Queries:
+        """Those of a number, of this block where none is said."""
         kernel, units = self.kernel, self.kernel.loops[0]
         kernel.bound(units.total)
         kernel.bound(self.keys.size)
         kernel.bound(self.rows.size)
-        number, down = kernel.block_id(), kernel.evaluator.emit(units.counts[-1])
+        if self.plan.hidden.lengths:
+            kernel.bound((self.keys.size + self.rows.size) * 2)  # what is added to lengths
+        number, down = kernel.block_id() if number is None else number, kernel.evaluator.emit(units.counts[-1])
         tile = number % down
         if self.plan.hidden.row is not None:
             tile = down - 1 - tile  # the longest first
@@ -99,7 +104,7 @@ class AttentionBlock:
             share = end.ceildiv(self.parts.parts)
             first = (self.kernel.block_id("y") * share).min(end)
             end = (first + share).min(end)
-        return KeySteps(first, (least // self.bn).min(end).max(first), end)
+        return KeySteps(first, (least // self.bn).min(end).max(first), end, most)
 
     def lines(self, softmax: FragmentSoftmax, row: Index, down: int) -> list[list[Row]]:
         """The two rows that a lane has of each 16 of a warp's rows from `row` on."""
@@ -154,7 +159,7 @@ class AttentionBlock:
         pair, per_row, warp = vector_type(self.f32, 2), slab // width, kernel.thread() // WARP
         for i in range(len(values) // (4 * self.wide)):
             for first in range(0, self.wide * COLUMNS, slab):
-                if i or first:
+                if i or first or self.repeats:
                     self._sync_warp()
                 for j in range(first // COLUMNS, min(self.wide, (first + slab) // COLUMNS)):
                     for h in range(2):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import e, inf, log2
 
 from tilewright.passes.analysis.contraction import OUT
+from tilewright.passes.codegen.affine_index import invert
 from tilewright.passes.codegen.emit import all_of, constant, when
-from tilewright.passes.codegen.evaluator import invert
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.gpu_space import CollapsedLoops

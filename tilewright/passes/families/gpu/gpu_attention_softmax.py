@@ -6,19 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import e, inf, log2
 
-from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type
+from tilewright.passes.codegen.emit import constant, element_type, lanes_of, vector_type, when_values
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.families.gpu.gpu_attention_plan import AttentionPlan
 from tilewright.passes.families.gpu.gpu_join import shuffle
+from tilewright.passes.families.gpu.wgmma_code import unknown
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, vector
 
 _LOG2_E = log2(e)
 _COLUMNS = 8  # keys of an instruction
+_CHAINS = 4  # maxima that do not wait for each other
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,14 @@ class Taken:
 
 
 class FragmentSoftmax:
-    """Of one point of the shared loops. lanes: neighbouring keys whose logits are computed together, 1 or 2."""
+    """Of one point of the shared loops. lanes: neighbouring keys whose logits are computed together, 1 or 2. plenty: are there
+    registers enough to compute much at a time?"""
 
     def __init__(self, kernel: GpuKernel, plan: AttentionPlan, rows: CollapsedLoops, keys: CollapsedLoops, batch: Point,
-                 lanes: int) -> None:
+                 lanes: int, plenty: bool = False) -> None:
         self.kernel, self.plan, self.rows, self.keys, self.batch, self.lanes = kernel, plan, rows, keys, batch, lanes
+        self.plenty = plenty
+        self.cut: ir.Value | bool | None = None  # are there keys of a step that some row does not see? None where there may be
         self.f32 = ir.F32Type.get()
         self.scale = plan.hidden.scale
         self.power = self.number(_LOG2_E * (self.scale or 1.0))  # of what the maximum is taken of
@@ -62,28 +68,26 @@ class FragmentSoftmax:
         return Row(point, self._seen(point))
 
     def _seen(self, point: Point) -> Index:
-        hidden = self.plan.hidden
-        if hidden.row is None or hidden.reach is None:
+        if self.plan.hidden.reach is None:
             return self.keys.extent
-        return (point[hidden.row] + self.kernel.evaluator.emit(hidden.reach) + 1).max(0).min(self.keys.extent)
+        return self.plan.hidden.seen(self.kernel.evaluator, point).max(0).min(self.keys.extent)
 
     def reach(self, first: Index, last: Index) -> tuple[Index, Index]:
         """How many keys all rows from the first to the last see, and how many some row sees."""
-        if len(self.rows.loops) > 1 and self.plan.hidden.row is not None:
-            return Index(0), self.keys.extent
+        row = self.plan.hidden.row
+        if len(self.rows.loops) > 1 and row is not None:
+            extent = self.rows.extents_of()[row]
+            return self._seen({**self.batch, row: Index(0)}), self._seen({**self.batch, row: extent - 1})
         return self._seen({**self.batch, **self.rows.point(first)}), self._seen({**self.batch, **self.rows.point(last)})
 
     def step(self, row: Row, scores: Sequence[ir.Value], key: Index, edge: bool, greatest: ir.Value, total: ir.Value) -> Taken:
         """scores: of two neighbouring keys from `key` on, from key + 8 on, ... edge: some keys may not be seen."""
         values = list(scores) if self.scale is not None else self._logits(row, scores, key, edge)
         if edge:
-            places = [key + (_COLUMNS * j + q) for j in range(len(scores) // 2) for q in range(2)]
-            lowest = self.number(-inf)
-            values = [arith.select(_value(k.lt(row.seen)), v, lowest) for k, v in zip(places, values, strict=True)]
-        now = greatest
-        for v in values:
-            now = arith.maxnumf(now, v)
-        now = joined(now, lambda a, b: arith.maxnumf(a, b))
+            values = self._seen_only(row, values, key)
+        most = _CHAINS if self.plenty else 1
+        chains = [reduce(_larger, values[i::most]) for i in range(min(most, len(values)))]
+        now = joined(reduce(_larger, chains, greatest), _larger)
         none = arith.cmpf(arith.CmpFPredicate.OEQ, now, self.number(-inf))  # all keys so far are masked
         top = arith.mulf(arith.select(none, self.number(0), now), self.power)
         less = arith.negf(top)
@@ -93,6 +97,22 @@ class FragmentSoftmax:
         for w in weights:
             total = arith.addf(total, w)
         return Taken(now, total, factor, weights)
+
+    def _seen_only(self, row: Row, values: list[ir.Value], key: Index) -> list[ir.Value]:
+        """-inf in the places of keys that the row does not see. Where `cut` is asked, comparisons with an opaque number stay
+        behind that question."""
+        lowest, i1 = self.number(-inf), ir.IntegerType.get_signless(1)
+        places = [_COLUMNS * j + q for j in range(len(values) // 2) for q in range(2)]
+
+        def chosen(first: Index, seen: Index) -> list[ir.Value]:
+            shown = [(first + place).lt(seen) for place in places]
+            conditions = [constant(i1, c) if isinstance(c, bool) else c for c in shown]
+            return [arith.select(c, v, lowest) for c, v in zip(conditions, values, strict=True)]
+
+        if self.cut is None:
+            return chosen(Index(0), row.seen - key) if self.plenty else chosen(key, row.seen)
+        left = (row.seen - key).value(self.kernel.index)
+        return when_values(self.cut, values, lambda: chosen(Index(0), Index(unknown(left, True))))
 
     def exponential(self, value: ir.Value, less: ir.Value) -> ir.Value:
         """2 to the value times `power` plus `less`."""
@@ -133,6 +153,10 @@ def joined(value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> i
     return value
 
 
+def _larger(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.maxnumf(a, b)
+
+
 def _given(value: ir.Value) -> Callable[[Sequence[Index]], ir.Value]:
     return lambda _: value
 
@@ -141,7 +165,3 @@ def _widened(value: ir.Value) -> ir.Value:
     f32 = ir.F32Type.get()
     t = value.type
     return value if element_type(t) == f32 else arith.extf(vector_type(f32, lanes_of(value)), value)
-
-
-def _value(condition: ir.Value | bool) -> ir.Value:
-    return constant(ir.IntegerType.get_signless(1), condition) if isinstance(condition, bool) else condition

@@ -43,8 +43,9 @@ class TileLoader(OperandReader):
         self.rows, self.columns = (extent, depth) if self.along_k else (depth, extent)
         shape = [extent, depth + pad] if self.deep else [depth, extent + pad]
         self.tile = kernel.shared(self.element, [stages.count, *shape])
-        wide = self.vec * size >= _LEAST_COPY and str(self.element) != "i1"
-        self.is_async = wide and self._source(Index(0), Index(0)) is not None
+        source = self._source(Index(0), Index(0))
+        least = 2 * size if source is not None and source.named else 0  # a lookup for each element is no copy
+        self.is_async = source is not None and self.vec * size >= max(_LEAST_COPY, least) and str(self.element) != "i1"
 
     # -- copies
 

@@ -47,7 +47,7 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
     kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
                   min_blocks_per_sm=config.min_blocks_per_sm, cluster=config.cluster_k)
     if split is not None:
-        kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+        kernel.launch(256, lambda: split.finish(min(config.vecs[2], 4)), "_sum")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def tile(frame: KernelFrame, config: MmaConfig, tiler: Tiler) -> None:
     """Units of bm rows by bn columns."""
     tile_contraction(SimtPlan.of(frame), config.bm, config.bn, tiler)
     if config.split_k > 1:
-        tile_elements(frame, tiler, min(config.vec, 4), 256)
+        tile_elements(frame, tiler, min(config.vecs[2], 4), 256)
 
 
 class _MmaBlock:
@@ -83,9 +83,10 @@ class _MmaBlock:
         kernel.bound(self.depth.size)
         tile = grid.place(self.cluster.tile)
         batch = self.batch.point(tile.batch)
-        view, plan, stages = self.plan.view, self.plan, Stages(c.bk, c.stages, c.vec)
-        left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), stages)
-        right = MmaLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), stages)
+        view, plan = self.plan.view, self.plan
+        row_stages, column_stages = (Stages(c.bk, c.stages, vec) for vec in c.vecs[:2])
+        left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), row_stages)
+        right = MmaLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), column_stages)
         thread = kernel.thread()
         warp, lane = thread // WARP, thread % WARP
         y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
@@ -174,7 +175,7 @@ class _MmaBlock:
                     yield y + (_COLUMNS * j + q % 2), x + (_ROWS * i + 8 * (q // 2)), sums[4 * (i * self.across + j) + q]
 
     def _direct(self, result: Result, row: Index, column: Index, places: list[Place]) -> None:
-        width = result.width(1 if self.config.swapped else min(2, self.config.vec))
+        width = result.width(1 if self.config.swapped else min(2, self.config.vecs[2]))
         for y, x, value in places:
             parts = [value] if lanes_of(value) == width else [vector.extract(value, [], [i]) for i in range(2)]
             for i, part in enumerate(parts):
@@ -187,7 +188,7 @@ class _MmaBlock:
         kernel.barrier()
         for y, x, value in places:
             tile.store(value, [y, x if lanes_of(value) == 1 else Index.ramp(x.known_multiple(2), 2)])
-        width = result.width(min(c.vec, 8))
+        width = result.width(min(c.vecs[2], 8))
         per_row = c.bn // width
         self.cluster.over(tile, c.bm * per_row, lambda n: [n // per_row, Index.ramp((n % per_row) * width, width)],
                           lambda at, value: result.store(row + at[0], column + at[1].base, value))

@@ -7,8 +7,8 @@ from math import gcd
 
 from tilewright.passes.analysis.contraction import OUT
 from tilewright.passes.analysis.placement import axis_name
+from tilewright.passes.codegen.affine_index import invert
 from tilewright.passes.codegen.emit import Memory, all_of, byte_width, lanes_of, when
-from tilewright.passes.codegen.evaluator import invert
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point

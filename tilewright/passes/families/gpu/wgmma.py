@@ -100,7 +100,7 @@ class _WgmmaBlock:
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
-            self.copied.launch(c)
+            self.copied.launch(c.consumers, c.buffers, c.rows // ROWS * (c.bn // self.copied.columns), c.pingpong)
         self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
         if self.copied is None and c.cluster_k == 1:
             self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])

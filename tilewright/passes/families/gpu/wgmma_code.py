@@ -53,10 +53,13 @@ def wait(groups: int, values: Sequence[ir.Value]) -> list[ir.Value]:
     return _emit(f"wgmma.wait_group.sync.aligned {groups};", [v.type for v in values], values, [])
 
 
-def unknown(value: ir.Value) -> ir.Value:
-    """The same value, of whose bits LLVM knows nothing: it then adds to a descriptor as a whole, in one instruction."""
-    letter = _LETTERS[str(value.type)]
-    return llvm.InlineAsmOp(value.type, [value], "mov.b64 $0, $1;", f"={letter},{letter}").results[0]
+def unknown(value: ir.Value, here: bool = False) -> ir.Value:
+    """The same value, of whose bits LLVM knows nothing: it then adds to a descriptor as a whole, in one instruction. here: what
+    follows from it is computed behind this place, not in front of a loop around it."""
+    kind = str(value.type)
+    letter = _LETTERS[kind]
+    text = f"mov.b{kind[1:]} $0, $1;"
+    return llvm.InlineAsmOp(value.type, [value], text, f"={letter},{letter}", has_side_effects=here).results[0]
 
 
 def _emit(text: str, types: Sequence[ir.Type], tied: Sequence[ir.Value], more: Sequence[ir.Value]) -> list[ir.Value]:

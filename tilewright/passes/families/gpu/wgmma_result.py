@@ -8,6 +8,7 @@ an election the assembler takes warps to be apart, and computes addresses of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.passes.analysis.contraction import OUT
 from tilewright.passes.analysis.placement import axis_name
@@ -17,7 +18,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.gpu.simt_plan import SimtPlan, root_at
 from tilewright.passes.families.gpu.simt_store import Result
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, position
-from tilewright.passes.spaces.gpu.wgmma import COPIED_BYTES, GROUP, PAIRS, ROW, ROWS, WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma import COPIED_BYTES, GROUP, PAIRS, ROW, ROWS
 from tilewright.runtime.limits import WARP
 from tilewright.runtime.shape import Expr
 
@@ -53,11 +54,11 @@ class CopiedResult:
         found = [a for a, e in enumerate(self.plan.places[0]) if e == named]
         return found[0] if len(found) == 1 else None
 
-    def launch(self, config: WgmmaConfig) -> None:
-        """Inside a launch: room for tiles of each warpgroup, a whole multiple of 1024 bytes."""
-        self.buffers, self.count = config.buffers, config.rows // ROWS * (config.bn // self.columns)
-        self.turns = config.pingpong
-        self.tiles = self.kernel.shared(integer_type(8), [config.consumers * self.buffers, ROWS * ROW])
+    def launch(self, groups: int, buffers: int, count: int, turns: bool = False) -> None:
+        """Inside a launch: room for `buffers` tiles of each warpgroup, a whole multiple of 1024 bytes. count: of tiles that each
+        has at once; turns: does it have them in turn with another?"""
+        self.buffers, self.count, self.turns = buffers, count, turns
+        self.tiles = self.kernel.shared(integer_type(8), [groups * buffers, ROWS * ROW])
 
     def finish(self, member: Index) -> None:
         """The block may leave when the copies have read what it leaves behind."""
@@ -74,16 +75,40 @@ class CopiedResult:
         buffer = group * self.buffers + number % self.buffers
         if number or not self.turns:  # who waited for the buffer has met the others to take turns
             self._meet(group)
-        lane, warp = member % WARP, member // WARP
+        self._put(result, sums, member, place, buffer)
+        self._meet(group)
+        pending = 0 if number == self.count - 1 and self.count % self.buffers else self.buffers - 1
+        when(member.eq(0), lambda: self._copy(result, (buffer, pending), row, column))
+
+    def store_at_once(self, result: Result, sums: Callable[[int, int, int], ir.Value], at: tuple[Index, Index],
+                      row: Index) -> None:
+        """All tiles of a warpgroup's rows, one beside the other, as soon as the copies of those before have read theirs; there is
+        a buffer for each. sums: of a tile, as those of `store`."""
+        group, member = at
+        when(member.eq(0), lambda: nvvm.cp_async_bulk_wait_group(0, read=True))
+        self._meet(group)
+        places = [(row, Index(number * self.columns)) for number in range(self.count)]
+        for number, place in enumerate(places):
+            self._put(result, partial(sums, number), member, place, group * self.buffers + number)
+        self._meet(group)
+
+        def copies() -> None:
+            for number, place in enumerate(places):
+                self._start(result, group * self.buffers + number, *place)
+            nvvm.cp_async_bulk_commit_group()
+
+        when(all_of([member.eq(0), row.lt(result.rows.extent)]), copies)
+
+    def _put(self, result: Result, sums: Callable[[int, int], ir.Value], member: Index, place: tuple[Index, Index],
+             buffer: Index) -> None:
+        """The sums of a thread into a buffer, for the copies to see once all have met."""
+        (row, column), lane, warp = place, member % WARP, member // WARP
         first = self.tiles.address([buffer, warp * (ROWS // 4 * ROW)])
         put = self._matrices if self.size == 2 else self._pairs
         put(first, lane, lambda j, h: result.value(row + (warp * 16 + lane // 4 + 8 * h),
                                                    column + (lane % 4 * 2 + j * PAIRS).known_multiple(2), sums(j, h)))
         shared = ir.Attribute.parse("#nvvm.shared_space<cta>")
         nvvm.fence_proxy(ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), space=shared)
-        self._meet(group)
-        pending = 0 if number == self.count - 1 and self.count % self.buffers else self.buffers - 1
-        when(member.eq(0), lambda: self._copy(result, (buffer, pending), row, column))
 
     def _matrices(self, first: ir.Value, lane: Index, value: Callable[[int, int], ir.Value]) -> None:
         """Four matrices of 8 x 8 at a time: 16 rows by 16 columns."""

@@ -44,7 +44,7 @@ class KeyRange:
     @property
     def narrows(self) -> bool:
         """Is there a mask?"""
-        return self.softmax.hidden.row is not None or self.seen is not None
+        return self.softmax.hidden.reach is not None or self.seen is not None
 
     def bounds(self, points: Sequence[Loops]) -> tuple[Index, Index]:
         """First and end of the keys that the queries at the points see, or more keys; end <= first where they see none."""

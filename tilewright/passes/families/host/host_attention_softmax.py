@@ -38,11 +38,12 @@ class VectorSoftmax:
 
     def limits(self, points: Sequence[Loops], end: Index) -> list[Index]:
         """For each row the number of keys up to the last one that it sees, at most `end`."""
-        if self.hidden.row is None or self.hidden.reach is None:
+        if self.hidden.reach is None:
             return [end] * len(points)
-        more = self.evaluator.emit(self.hidden.reach + 1)
-        places = [point[self.hidden.row] for point in points]
-        return [(place + more).min(end) for place in places if place is not None]
+        known = [{d: x for d, x in enumerate(point) if x is not None} for point in points]
+        if self.hidden.row is None:
+            return [self.hidden.seen(self.evaluator, known[0]).min(end)] * len(points)
+        return [self.hidden.seen(self.evaluator, point).min(end) for point in known]
 
     def logits(self, points: Sequence[Loops], first: Index, count: Index, limits: Sequence[Index]) -> list[ir.Value]:
         """Replaces the scores of `count` keys from `first` on by the logits, -inf beyond the last; the maximum of each row,

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.codes import WORD, Codes
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import Memory, constant, integer_type, lane_mask, lanes_of, loop, vector_type
-from tilewright.passes.codegen.evaluator import Evaluator, evaluate
+from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.families.host.host_codes_values import CodeValues

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import Memory, byte_width, loop, vector_type
-from tilewright.passes.codegen.evaluator import Evaluator, evaluate
+from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_plan import Plan

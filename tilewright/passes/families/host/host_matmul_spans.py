@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.triangle import Triangle
+from tilewright.passes.codegen.affine_index import invert
 from tilewright.passes.codegen.emit import constant
-from tilewright.passes.codegen.evaluator import Coords, Evaluator, invert
+from tilewright.passes.codegen.evaluator import Coords, Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import opaque

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools, loop_of
 from tilewright.passes.analysis.whole_rows import WholeRows
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import Memory, byte_width, constant, integer_type, lane_mask, loop, vector_type, when
-from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, delinearize
 from tilewright.passes.families.host.host_matmul_plan import Plan

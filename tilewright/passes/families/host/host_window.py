@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from tilewright.passes.analysis.contraction import product_of
+from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import lane_mask, loop, when
-from tilewright.passes.codegen.evaluator import evaluate
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, select, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import linear_terms, used_loops
 from tilewright.passes.analysis.window_reduction import WindowReduction
-from tilewright.passes.codegen.evaluator import Evaluator, evaluate
+from tilewright.passes.codegen.affine_index import evaluate
+from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.families.host.host_matmul_rows import Loops

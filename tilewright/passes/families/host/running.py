@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.gates import Running, gated
 from tilewright.passes.analysis.placement import axis_name, place
+from tilewright.passes.codegen.affine_index import evaluate, invert
 from tilewright.passes.codegen.emit import constant, integer_type, lane_mask, loop, when
-from tilewright.passes.codegen.evaluator import evaluate, invert
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.gates import Updates, gated
+from tilewright.passes.codegen.affine_index import invert
 from tilewright.passes.codegen.emit import all_of, constant, integer_type, lane_mask, lanes_of, loop, when
-from tilewright.passes.codegen.evaluator import invert
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame

@@ -34,7 +34,8 @@ class GemvConfig(GpuConfig):
     cluster, summed over their shared memory in the order of their ranks; split_k: parts of k summed by a second launch instead,
     where there are no clusters. unroll: pieces of k whose weights are on their way at once; a piece is 16 bytes of the narrower
     operand for each of four lanes. vec: elements of one load, as far as layouts allow. tensor: mma.sync multiplies, rows on its
-    side of 8. min_blocks_per_sm: blocks that must fit a multiprocessor, which bounds the registers.
+    side of 8. min_blocks_per_sm: blocks that must fit a multiprocessor, which bounds the registers. ahead: a step is loaded while
+    the one before multiplies, into registers of its own.
     """
 
     family: ClassVar[str] = "gemv"
@@ -47,6 +48,7 @@ class GemvConfig(GpuConfig):
     split_k: int = 1
     tensor: bool = False
     min_blocks_per_sm: int = 4
+    ahead: bool = False
 
     @property
     def threads(self) -> int:
@@ -80,7 +82,8 @@ class GemvConfig(GpuConfig):
         positions = WIDEST // size
         weights = self.columns * positions * size // 4 * self.unroll
         rows = self.rows // 8 if self.tensor else self.rows_each
-        return self.columns * (4 if self.tensor else rows) + weights + 4 * rows + 24 * self.index // 32
+        loaded = 2 * weights + 4 * rows * self.unroll if self.ahead else weights + 4 * rows
+        return self.columns * (4 if self.tensor else rows) + loaded + 24 * self.index // 32
 
 
 def operand_bytes(workload: Workload) -> int:
@@ -114,9 +117,9 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[GemvConfig]:
     matrix = on_matrix_units(workload)
     widest = WIDEST // operand_bytes(workload)
     blocks = product((1, 2, 4, 8, ROWS), (32, 64), (2, 4, 8), (1, 2, 4), (1, widest), (1, 2, 4, 8), (1, 4),
-                     (False, True) if matrix else (False,), (1, 2, 4))
-    for rows, bn, warps, unroll, vec, parts, split, tensor, per_sm in blocks:
-        config = GemvConfig(rows, bn, warps, unroll, vec, parts, split, tensor, per_sm)
+                     (False, True) if matrix else (False,), (1, 2, 3, 4), (False, True))
+    for rows, bn, warps, unroll, vec, parts, split, tensor, per_sm, ahead in blocks:
+        config = GemvConfig(rows, bn, warps, unroll, vec, parts, split, tensor, per_sm, ahead)
         if why_invalid(config, workload, limits) is None:
             yield config
 

@@ -11,7 +11,7 @@ from tilewright.runtime.limits import WARP, GpuLimits
 __all__ = ["extents", "kernel_cost"]
 
 _A_LOAD, _AROUND, _A_RESULT = 3.0, 40.0, 14.0  # instructions of a warp
-_CHAIN = 700.0  # cycles: nothing is loaded ahead of a step, which waits for memory once
+_CHAIN = 700.0  # cycles: a step that nothing was loaded ahead for waits for memory once
 _SCATTERED = 4  # bytes of a store
 
 
@@ -36,7 +36,8 @@ def kernel_cost(config: GemvConfig, workload: Workload, limits: GpuLimits) -> Ke
                   stored_bytes(c.rows * c.bn, result_bytes(workload), 1, c.split_k, _SCATTERED)),
         along="depth",
         depth=deep,
-        chain=_CHAIN,
+        chain=0.0 if c.ahead else _CHAIN,
+        ahead=int(c.ahead),
         parts=c.parts,
         launches=1 + (c.split_k > 1),
         partial=c.rows * c.bn * 4 if c.split_k > 1 else 0,

@@ -30,7 +30,7 @@ _DEEPEST = 4  # pieces of k of a thread that are on their way at once
 
 @dataclass(frozen=True)
 class Thresholds:
-    """None is measured: there was no GPU."""
+    """Measured on an H200 where they say so."""
 
     few_rows: int = threshold(16, unit="rows up to which weights are read into registers", operator="decode_4096x4096",
                               results="not measured: the rows of one instruction; more of them want tiles in shared memory")
@@ -39,7 +39,10 @@ class Thresholds:
                                results="not measured: 16 rows need four times the registers and instructions")
     blocks_a_multiprocessor: int = threshold(
         4, unit="blocks of 128 threads that a multiprocessor holds at once", operator="decode_4096x4096",
-        results="not measured: 64 KiB are on their way then; about 20 KiB of every multiprocessor fill the memory of an H100")
+        results="H200: of 512 blocks, 3 a multiprocessor take two turns and 15.2 us, 4 take one and 14.0")
+    room: int = threshold(36, unit="tenths of a block for each multiprocessor, up to which k is cut for more blocks",
+                          operator="decode_4096x4096",
+                          results="H200, one row of f16: 256 blocks 12.8 us, 512 13.3, where the next step is loaded ahead")
     launched_parts: int = threshold(4, unit="parts of k at most that a second launch sums", operator="decode_4096x4096",
                                     results="not measured: by occupancy arithmetic; the launch takes what more parts would save")
     parted_blocks: int = threshold(2, unit="blocks of a multiprocessor up to which they are made", operator="decode_4096x4096",
@@ -57,14 +60,14 @@ def default(workload: Workload, limits: GpuLimits,
     in_rows = gemm is not None and gemm.b_in_place
     bn = ALONG_N * (max(ALONG_K, vec) if in_rows else ALONG_K)
     loads = vec if in_rows else ALONG_K  # of a piece of k
-    base = GemvConfig(1, bn, 4, -(-IN_FLIGHT // loads), vec, tensor=tensor, min_blocks_per_sm=t.blocks_a_multiprocessor)
-    fewer = replace(base, rows=ROWS, min_blocks_per_sm=t.blocks_a_multiprocessor - 1)  # more registers for each
-    several = replace(fewer, warps=2)
-    by_rows = [(1, base), (t.some_rows, replace(base, rows=4))]
+    base = GemvConfig(1, bn, 4, -(-IN_FLIGHT // loads), vec, min_blocks_per_sm=t.blocks_a_multiprocessor, ahead=True)
+    several = replace(base, rows=ROWS, warps=2, unroll=1)
+    four = replace(base, rows=4, ahead=False)  # H200: 25.9 us, ahead 27.6: two steps of rows take registers that loads want
+    by_rows = [(1, base), (t.some_rows, four), (ROWS // 2, replace(base, rows=ROWS // 2, unroll=1))]
     if tensor:
-        several = replace(fewer, unroll=2 * base.unroll) if in_rows else replace(base, rows=ROWS)
+        several = replace(base, rows=ROWS, tensor=True, unroll=1 if in_rows else base.unroll)
         by_rows = [(ROWS // 2, replace(several, rows=ROWS // 2))]
-    single = replace(several, vec=1, unroll=1, min_blocks_per_sm=2)
+    single = replace(several, vec=1, unroll=1, min_blocks_per_sm=2, ahead=False)
     found = list[GemvConfig]()
 
     def leaf(config: GemvConfig) -> Leaf:
@@ -78,7 +81,8 @@ def default(workload: Workload, limits: GpuLimits,
         def cut(parts: int) -> Node:
             return leaf(replace(config, split_k=parts) if launched else replace(config, cluster_k=parts))
 
-        room = limits.multiprocessors * (t.parted_blocks if launched else t.blocks_a_multiprocessor)
+        blocks = t.parted_blocks if launched else t.blocks_a_multiprocessor
+        room = limits.multiprocessors * t.room // 10 if config.ahead and not launched else limits.multiprocessors * blocks
         known = PartsOfK(room, config.around(size), t.launched_parts if launched else most_cluster(limits))
         return known.tree(columns.ceildiv(bn) * workload.size("b"), workload.size("k"), cut)
 
@@ -91,10 +95,10 @@ def default(workload: Workload, limits: GpuLimits,
     return reached((*found, replace(single, index=64)), node)
 
 
-def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileConfig, ...], node: Node,
+def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileConfig, ...], node: Node, most: int = ROWS,
                    thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """What another family runs, with this one for few rows where it takes the workload."""
-    rows, most = row_and_column_extents(workload)[0], thresholds.few_rows
+    """What another family runs, with this one for up to `most` rows where it takes the workload."""
+    rows, most = row_and_column_extents(workload)[0], min(most, thresholds.few_rows)
     if takes(workload, limits, PLAIN) is not None:
         return configs, node
     own, few = default(workload, limits, thresholds)
@@ -103,8 +107,9 @@ def few_rows_first(workload: Workload, limits: GpuLimits, configs: tuple[TileCon
 
 
 def _unrolled(config: GemvConfig, workload: Workload) -> GemvConfig:
-    """With as many pieces of k at once as part it without a rest, if a few more do."""
+    """With as many pieces of k at once as part it without a rest: a few more, or fewer where they take registers twice."""
     depth, step = workload.size("k").constant, config.parts * config.around(operand_bytes(workload))
-    exact = [u for u in range(config.unroll, _DEEPEST + 1) if depth and depth % (step * u) == 0]
+    tried = range(config.unroll, 0, -1) if config.ahead else range(config.unroll, _DEEPEST + 1)
+    exact = [u for u in tried if depth and depth % (step * u) == 0]
     fewer = config.unroll if depth is None else max(1, min(config.unroll, -(-depth // step)))
     return replace(config, unroll=exact[0] if exact else fewer)

@@ -41,7 +41,8 @@ def stored_bytes(elements: int, size: int, vec: int, parts: int, scattered: int)
 def summed_cycles(elements: int, parts: int, limits: GpuLimits) -> float:
     """Cycles of shared memory in which a tile of sums of f32 is stored and read again; over the blocks of a cluster all parts of
     it but one are read out of the memory of others."""
-    there = 4 * elements * (parts - 1) / parts / GpuRates.of(limits).other_blocks if parts > 1 else 0.0
+    rates = GpuRates.of(limits)
+    there = rates.meeting + 4 * elements * (parts - 1) / parts / rates.other_blocks if parts > 1 else 0.0
     return 2 * 4 * elements / SHARED_BYTES + there
 
 

@@ -18,6 +18,8 @@ from tilewright.runtime.limits import WARP, GpuLimits
 
 _SHARP = 4.0
 _JOIN = 2.0  # times as long as reading the sums once
+_CACHED = 32 << 20  # bytes of them that stay in the L2 cache
+_TOGETHER = 0.65  # how the issue slots that are filled grow with the warps of a scheduler, as a power
 _TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
 _OF_BLOCKS = tuple(f.name for f in fields(GpuBlock) if f.name not in ("step", "once", "along"))
 _OF_LOADS = tuple(f.name for f in fields(Load))
@@ -102,7 +104,9 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     l2 = l2_rate(blocks, limits)
     pipes: dict[str, Floats | float] = {"issue": rates.issue, "shared": 1.0, "bytes": l2, "matrix": rates.matrix}
     shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + c[f"once.{n}"]) / rate for n, rate in pipes.items()])
-    pipes["issue"] = np.minimum(rates.issue, c["threads"] / WARP)
+    warps = c["threads"] / WARP
+    together = np.maximum(1.0, warps / rates.issue)  # of a scheduler
+    pipes["issue"] = np.minimum(rates.issue, warps) * np.minimum(1.0, rates.alone * together**_TOGETHER)
     step, once = (reduce(np.maximum, [c[f"{part}.{n}"] / rate for n, rate in pipes.items()]) for part in ("step", "once"))
     step = step + c["chain"]
     step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)
@@ -110,6 +114,8 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     behind = once * c["hidden"]
     alone = np.where(most > 0, 0.0, start) + steps * step + once - behind
     in_place = np.where(most > 0, np.minimum(c["resident"], np.maximum(1.0, most // every)), c["resident"])
-    joining = np.where(c["partial"] > 0, rates.latency + _TURN + _JOIN * blocks * c["partial"] / (rates.l2 * every), 0.0)
+    kept = blocks * c["partial"]  # bytes of sums of parts
+    rate = np.where(kept < _CACHED, rates.l2, rates.memory) * every
+    joining = np.where(kept > 0, rates.latency + _TURN + _JOIN * kept / rate, 0.0)
     return GpuGrid(limits.multiprocessors, blocks, np.ceil(blocks / c["reached"]), in_place, steps, shared_out, alone,
                    bytes_ / (rates.memory * every), c["launches"], joining, np.where(most > 0, start, 0.0), behind)

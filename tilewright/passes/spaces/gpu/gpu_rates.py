@@ -18,8 +18,8 @@ BLOCKS = 32  # of a multiprocessor
 SHARED_BYTES = 128  # bytes of shared memory in a cycle
 _KEPT = 1024  # shared bytes that the system keeps of each block
 _WARP_REGISTERS = 256  # registers of a warp are given in such pieces
-_PAIR = 2  # blocks of a cluster that fit wherever two multiprocessors are free
-_NEIGHBOURS = 16  # multiprocessors of a part of the chip that clusters lie within, at least
+_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15}  # blocks of a cluster -> clusters that 132 multiprocessors hold, one block on each
+_OF = 132
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class GpuRates:
 
     l2: where all multiprocessors ask; port: the most that one alone gets. other_blocks: bytes of the shared memory of other
     blocks of a cluster. mma: share of `matrix` that mma.sync reaches. latency: cycles of a load from memory. launch: cycles of a
-    launch that follows another. clock: cycles a second.
+    launch that follows another. clock: cycles a second. meeting: cycles in which the
+    blocks of a cluster wait for each other to add up their sums. alone: share of the issue slots of its scheduler that a warp by
+    itself fills with multiply-adds.
     """
 
     matrix: float
@@ -42,6 +44,8 @@ class GpuRates:
     mma: float = 1.0
     latency: float = 600.0
     launch: float = 3000.0
+    meeting: float = 2000.0
+    alone: float = 0.55
 
     @staticmethod
     def of(limits: GpuLimits) -> GpuRates:
@@ -69,7 +73,8 @@ def l2_rate(blocks: npt.ArrayLike, limits: GpuLimits) -> Floats:
 
 
 def reached(cluster: int, limits: GpuLimits) -> int:
-    """Multiprocessors that clusters of so many blocks fill: one lies within a part of the chip, of 16 or 18 of them on an H100,
-    and what is left over of the larger parts holds no cluster of 4 or 8."""
-    whole = 1 if cluster == 1 else _PAIR if cluster <= _PAIR else _NEIGHBOURS
-    return max(1, limits.multiprocessors // whole * whole)
+    """Multiprocessors that clusters of so many blocks fill: one lies within a part of the chip, and what is left over of each
+    part, of 18 or fewer multiprocessors, holds no cluster of 4 or 8. An H200 holds 30 clusters of 4 and 15 of 8, says its
+    driver."""
+    held = next(clusters for blocks, clusters in _CLUSTERS.items() if cluster <= blocks)
+    return max(1, limits.multiprocessors * held // _OF * cluster)

@@ -30,12 +30,12 @@ STAGED_PAD = 8  # sums behind each row of a block's results in shared memory
 class MmaConfig(GpuConfig):
     """bm x bn: rows and columns of a block; bk: depth of a step; wm x wn: of a warp; stages: steps in shared memory.
 
-    vec: elements of one copy or store, as far as layouts allow. staged: results go through shared memory, so that stores are
-    wide and the code behind the contraction is there once. min_blocks_per_sm: blocks that must fit a multiprocessor, which
-    bounds the registers; 0 leaves it to ptxas. split_k: parts that k is cut in, summed by a second launch in a fixed order;
-    cluster_k: over the blocks of a cluster, summed out of their shared memory in the order of their ranks. group_m: rows of
-    blocks that are walked together. tf32: f32 operands are read as tf32. swapped: columns take the side of 16 of an instruction,
-    rows that of 8.
+    vec: elements of one copy or store, as far as layouts allow; row_vec, column_vec, result_vec: of the operand of rows, of that
+    of columns, of the result alone, where not 0. staged: results go through shared memory, so that stores are wide and the code
+    behind the contraction is there once. min_blocks_per_sm: blocks that must fit a multiprocessor, which bounds the registers; 0
+    leaves it to ptxas. split_k: parts that k is cut in, summed by a second launch in a fixed order; cluster_k: over the blocks of
+    a cluster, summed out of their shared memory in the order of their ranks. group_m: rows of blocks that are walked together.
+    tf32: f32 operands are read as tf32. swapped: columns take the side of 16 of an instruction, rows that of 8.
     """
 
     family: ClassVar[str] = "mma"
@@ -55,6 +55,14 @@ class MmaConfig(GpuConfig):
     tf32: bool = False
     swapped: bool = False
     cluster_k: int = 1
+    row_vec: int = 0
+    column_vec: int = 0
+    result_vec: int = 0
+
+    @property
+    def vecs(self) -> tuple[int, int, int]:
+        """Elements of an access of the operands of rows and of columns and of the result."""
+        return self.row_vec or self.vec, self.column_vec or self.vec, self.result_vec or self.vec
 
     @property
     def threads(self) -> int:
@@ -123,7 +131,7 @@ def why_invalid(config: MmaConfig, workload: Workload, limits: GpuLimits) -> str
 def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks for operands of `size` bytes, or None."""
     c = config
-    if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.wm, c.wn, c.vec, c.split_k))):
+    if not all(map(is_power_of_two, (c.bm, c.bn, c.bk, c.wm, c.wn, c.vec, *c.vecs, c.split_k))):
         return f"power-of-two: {c}"
     least = (8, 16) if c.swapped else (16, 16)
     if c.wm < least[0] or c.wn < least[1]:
@@ -134,8 +142,8 @@ def why_illegal(config: MmaConfig, size: int, limits: GpuLimits) -> str | None:
         return f"warp-in-block: {c.wm} x {c.wn} of {c.bm} x {c.bn}"
     if c.bk * size < STEP:
         return f"step-depth: {c.bk} elements; an instruction takes {STEP // size}"
-    if c.vec * size > WIDEST:
-        return f"vector-fits: {c.vec} elements of {size} bytes in one access"
+    if max(c.vec, *c.vecs) * size > WIDEST:
+        return f"vector-fits: {max(c.vec, *c.vecs)} elements of {size} bytes in one access"
     if c.cluster_k > 1 and (c.split_k > 1 or not c.staged):
         return f"one-way-to-split: cluster_k {c.cluster_k}, split_k {c.split_k}, staged {c.staged}; sums meet in shared memory"
     ring = why_invalid_ring(c.threads, c.stages, c.shared_bytes(size), c.min_blocks_per_sm, c.group_m, limits)

@@ -19,10 +19,11 @@ from tilewright.runtime.limits import WARP, GpuLimits
 __all__ = ["extents", "kernel_cost"]
 
 _A_COPY, _A_STORE = 15.0, 12.0  # instructions
+_MEETING = 0.95  # of it, where the blocks of a cluster wait for each other: nothing multiplies meanwhile
 _SCATTERED = 8  # bytes of a store
 _WAIT = 600.0 / 16  # cycles that a thread waits for each element that it copies by way of registers
 _CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
-_SHARE = 0.62  # of the rate of wgmma, where there is such
+_SHARE, _TF32_SHARE = 0.62, 0.42  # of the rate of wgmma, where there is such; f32 is rounded on the way to the tensor cores
 
 
 def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
@@ -30,12 +31,15 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
     size = element_bytes(workload, c.tf32) or 4
     warps = c.threads / WARP
     side = (c.bm + c.bn) * c.bk
-    copies = side / c.vec / c.threads
+    row_vec, column_vec, result_vec = c.vecs
+    copies = c.bk * (c.bm / row_vec + c.bn / column_vec) / c.threads
+    gathered = c.bk * (c.bm * (row_vec * size < 4) + c.bn * (column_vec * size < 4)) / c.threads  # element by element
     deep = c.bk * size / STEP  # instructions along k
     fragments = (c.wm + c.wn) / 16 * deep  # loads of a warp
     product = c.wm / 16 * c.wn / 8 * deep + fragments
-    matrix = c.bm * c.bn * c.bk * size / 2 / (_SHARE if limits.arch == "sm_90a" else 1.0)
-    store = c.vec if c.staged else min(c.vec, 2)
+    share = (_TF32_SHARE if c.tf32 else _SHARE) * (_MEETING if c.cluster_k > 1 else 1.0)
+    matrix = c.bm * c.bn * c.bk * size / 2 / (share if limits.arch == "sm_90a" else 1.0)
+    store = result_vec if c.staged else min(result_vec, 2)
     stores = c.bm * c.bn / c.threads / store
     block = GpuBlock(
         threads=c.threads,
@@ -46,7 +50,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
                   stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split_k, _SCATTERED)),
         along="depth",
         depth=c.bk,
-        chain=_CHAIN if c.vec * size >= 4 else _CHAIN + copies * _WAIT,
+        chain=_CHAIN + gathered * _WAIT,
         ahead=c.stages - 1,
         parts=c.split_k * c.cluster_k,
         launches=1 + (c.split_k > 1),

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
-from tilewright.passes.spaces.gemm_operands import bytes_run_along_k, row_and_column_extents, tensor_core_bytes, unaligned
-from tilewright.passes.spaces.gpu.default_tree import PartsOfK, reached
+from tilewright.passes.spaces.gemm_operands import (
+    bytes_run_along_k,
+    row_and_column_extents,
+    tensor_core_bytes,
+    unaligned,
+    unaligned_operands,
+)
+from tilewright.passes.spaces.gpu import mma_cost
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, reached
+from tilewright.passes.spaces.gpu.gemv import ROWS
 from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.gpu_config import most_cluster
-from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal
+from tilewright.passes.spaces.gpu.mma import WIDEST, MmaConfig, why_illegal, why_invalid
+from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 
+# rows, columns and depth of a block, rows and columns of a warp, of f32 read as tf32
+_TILES = ((16, 32, 16, 16, 16), (16, 64, 32, 16, 16), (32, 32, 32, 16, 16), (64, 32, 16, 64, 16), (64, 64, 32, 32, 32),
+          (128, 64, 32, 64, 32), (128, 128, 32, 64, 64), (128, 128, 16, 64, 64))
+_GAIN, _NEAR = 0.01, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
+_GRAIN = 16  # rows
+
 
 @dataclass(frozen=True)
 class Thresholds:
-    """None is measured: there was no GPU."""
+    """The fewest rows of f32 are measured on an H200; the others are not."""
 
     swapped_rows: int = threshold(8, unit="rows up to which columns take the side of 16", operator="decode_4096x4096",
                                   results="not measured: the other side of an instruction is 8 long, more rows need another")
     few_rows: int = threshold(16, unit="rows up to which a block has 16", operator="decode_4096x4096",
                               results="not measured: the rows of one instruction")
+    tf32_rows: int = threshold(4, unit="rows of f32 up to which weights are read into registers", operator="decode_4096x4096",
+                               results="H200: gemv 26 us at 4 rows, 48 at 8, cuBLAS 24; 768x2304, 16 rows: 7.8, by mma 5.9")
+    predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared", operator="dense_768x2304",
+                                       results="H200: the fastest predicted of 16 took 1.00-1.24 of the fastest, at 10 sizes")
     split_depth: int = threshold(2048, unit="positions of k from above which few rows may be split", operator="decode_4096x4096",
                                  results="not measured: 32 steps of 64, against a second launch")
     split_columns: int = threshold(32, unit="columns for each multiprocessor up to which k is split", operator="decode_4096x4096",
@@ -43,8 +64,8 @@ class Thresholds:
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
     """By rows and results: few rows by `gemv` where it takes them (else up to 8 of them swapped, a long k in parts), blocks that
-    fill the machine, with parts of k in a cluster where tiles alone do not, large blocks; copies of single elements where extents
-    are no whole vectors. The last has no guards."""
+    fill the machine, with parts of k in a cluster where tiles alone do not, large blocks; of f32, where only rows are unknown,
+    the least predicted time; copies of single elements where extents are no whole vectors. The last has no guards."""
     t = thresholds
     size = tensor_core_bytes(workload) or 4
     vec, depth, tf32 = WIDEST // size, 128 // size, size == 4
@@ -71,8 +92,20 @@ def default(workload: Workload, limits: GpuLimits,
     single = bounded(MmaConfig(64, 64, min(depth // 2, 32), 32, 32, 2, 1, tf32=tf32))
     safe = replace(single, index=64)
     left = unaligned(workload, vec)
+    narrow = [bounded(c) for c in _narrow(workload, middle, single, vec)] if size == 2 else [single]
+    most = min(t.tf32_rows, ROWS) if tf32 else ROWS  # that gemv takes
+    if tf32:
+        wanted = Wanted(t.predicted_kernels, _GAIN, _NEAR, _GRAIN)
+        fastest = by_rows([bounded(c) for c in _candidates(workload, limits)], workload, limits, mma_cost, wanted)
+        if fastest is not None:
+            own = (*(c for _, c in fastest.bounds), fastest.last, *([single] if left.symbols else []), safe)
+            configs = tuple(dict.fromkeys(own))
+            cases: list[tuple[int, Node]] = [(bound, Leaf(configs.index(config))) for bound, config in fastest.bounds]
+            node = decided(rows, cases, Leaf(configs.index(fastest.last)))
+            node = Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node
+            return few_rows_first(workload, limits, *reached(configs, node), most)
     several = [replace(middle, cluster_k=n) for n in (2, 4, 8) if n <= most_cluster(limits)]
-    configs = tuple(dict.fromkeys((few, fewest, parts, middle, *several, large, wide, *([single] if left.symbols else []), safe)))
+    configs = tuple(dict.fromkeys((few, fewest, parts, middle, *several, large, wide, *(narrow if left.symbols else []), safe)))
 
     def leaf(config: MmaConfig) -> Node:
         return Leaf(configs.index(config))
@@ -91,5 +124,34 @@ def default(workload: Workload, limits: GpuLimits,
         largest = switch(str(columns), [(large.bn, leaf(large))], leaf(wide))
     many = switch(str(rows * columns * batch), waves, largest)
     node = switch(str(rows), [(t.swapped_rows, thin), (t.few_rows, leaf(few))], many)
-    node = Split(str(left), 0, node, leaf(single)) if left.symbols else node
-    return few_rows_first(workload, limits, *reached(configs, node))
+    if left.symbols:
+        pairs = unaligned(workload, len(narrow))
+        rest = Split(str(pairs), 0, leaf(narrow[1]), leaf(narrow[0])) if len(narrow) > 1 and pairs.symbols else leaf(narrow[-1])
+        node = Split(str(left), 0, node, rest)
+    return few_rows_first(workload, limits, *reached(configs, node), most)
+
+
+def _narrow(workload: Workload, middle: MmaConfig, single: MmaConfig, vec: int) -> list[MmaConfig]:
+    """What runs where extents are no whole vectors: element by element, and by pairs, but only those operands that may not be
+    aligned; like other sizes where that is the result alone."""
+    loose = unaligned_operands(workload, vec)
+    if loose is None:
+        return [single]
+    kept = middle if not any(loose[:2]) else replace(single, vec=vec)
+    found = []
+    for n in (1, 2):
+        row, column, result = (n if is_loose else 0 for is_loose in loose)
+        found.append(replace(kept, row_vec=row, column_vec=column, result_vec=result))
+    return found
+
+
+def _candidates(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
+    """Tiles of f32 read as tf32 with as many steps in shared memory as have room, whole and in parts of k over a cluster; results
+    of whole ones through shared memory and straight from registers."""
+    parts = [n for n in (1, 2, 4, 8) if n <= most_cluster(limits)]
+    for tile, stages, cut in product(_TILES, (4, 3, 2), parts):
+        for staged in (True, False) if cut == 1 else (True,):
+            config = MmaConfig(*tile, stages, 4, staged, tf32=True, cluster_k=cut)
+            if why_invalid(config, workload, limits) is None:
+                yield config
+

@@ -18,6 +18,11 @@ from tilewright.runtime.limits import WARP, GpuLimits
 __all__ = ["extents", "kernel_cost"]
 
 _A_COPY, _A_STORE = 9.0, 10.0  # instructions
+# Issue slots of a multiply-add, whose registers lie in banks that others ask for too: in general, where blocks of large tiles say
+# how many share a multiprocessor, and in blocks of two warps, which wait for each other more often
+_A_PRODUCT, _SAID_PRODUCT, _SMALL_PRODUCT = 1.25, 1.14, 1.36
+_LARGE, _FEW = 64, 64  # sums of a thread; threads
+_WORDS = 0.62  # share of the words of shared memory that are read for a thread alone; lanes share the others
 _SCATTERED = 16  # bytes of a store
 _CHAIN = 90.0  # cycles: a barrier, and the first elements from shared memory
 
@@ -29,14 +34,17 @@ def kernel_cost(config: SimtConfig, workload: Workload, limits: GpuLimits) -> Ke
     side = (c.bm + c.bn) * c.bk
     copies = side / c.vec / c.threads
     words = (c.tm + c.tn) * size / 4  # that a thread reads for one position of k
-    product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) + words / 4)
+    slots = _A_PRODUCT
+    if c.tm * c.tn >= _LARGE:
+        slots = _SMALL_PRODUCT if c.threads <= _FEW else _SAID_PRODUCT if c.min_blocks_per_sm else _A_PRODUCT
+    product = c.bk * (c.tm * c.tn * (2 if size == 8 else 1) * slots + words / 4)
     results = stored_bytes(c.bm * c.bn, result_bytes(workload), c.vec, c.split_k, _SCATTERED)
     stores = c.tm * c.tn / c.vec
     block = GpuBlock(
         threads=c.threads,
         registers=_registers(c, size, limits),
         shared_bytes=c.shared_bytes(size),
-        step=Load(step_issue(warps, product, copies, _A_COPY), warps * c.bk * words + side * size / 128, side * size),
+        step=Load(step_issue(warps, product, copies, _A_COPY), warps * c.bk * words * _WORDS + side * size / 128, side * size),
         once=Load(once_issue(warps, stores, _A_STORE), c.bm * c.bn * size / 64, results),
         along="depth",
         depth=c.bk,

@@ -29,7 +29,7 @@ PAD = 8  # sums behind each row of a warp's results in shared memory
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
 _EPILOGUE = 8  # registers of addresses and values of further operands, where warpgroups take turns: by ptxas, 128 x 192 spilled
-_COPIED_AXES = 5
+COPIED_AXES = 5
 CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (1, 1, 2), (1, 1, 4),
             (1, 1, 8), (2, 1, 2), (1, 2, 2), (2, 2, 2), (2, 1, 4), (1, 2, 4), (4, 1, 2), (1, 4, 2))
 """Blocks of clusters below each other, beside each other, and with parts of k."""
@@ -147,8 +147,8 @@ def why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> st
         return "matrices: a factor is no matrix along one axis and k"
     if factor.unit_axis not in (along, depth):
         return "contiguous: a factor is contiguous along neither axis of its tiles"
-    if len(factor.axes) > _COPIED_AXES:
-        return f"axes: a factor has {len(factor.axes)} axes; a tensor copy has at most {_COPIED_AXES}"
+    if len(factor.axes) > COPIED_AXES:
+        return f"axes: a factor has {len(factor.axes)} axes; a tensor copy has at most {COPIED_AXES}"
     if factor.unit_axis != depth and workload.inputs[factor.source].dtype.bytes != 2:
         return "contiguous: a factor of elements of other than 2 bytes is not contiguous along k"
     return None
@@ -212,7 +212,7 @@ def _box_columns(workload: Workload) -> int | None:
     along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in loops]
     units = [d for d, axes in zip(loops, along, strict=True) if axes == [out.unit_axis]]
     whole = len(workload.outputs) == 1 and all(len(axes) == 1 for axes in along) and units == [column_loop(workload)]
-    return ROW // out.dtype.bytes if whole and out.dtype.bytes in COPIED_BYTES and len(out.axes) <= _COPIED_AXES else None
+    return ROW // out.dtype.bytes if whole and out.dtype.bytes in COPIED_BYTES and len(out.axes) <= COPIED_AXES else None
 
 
 @told_once

@@ -10,15 +10,17 @@ from typing import ClassVar
 from tilewright.passes.spaces.gemm_operands import tensor_core_bytes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, PAD, SLAB, heads_of
 from tilewright.passes.spaces.gpu.gpu_config import GpuConfig, is_power_of_two, why_invalid_block
-from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, ROW, ROWS, why_not_copied
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, COPIED_AXES, GROUP, ROW, ROWS, why_not_copied
 from tilewright.passes.spaces.numerics import Numerics
-from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 
 SIZE = 2  # bytes of an element: what a second operand contiguous along the outer axis may have
 BLOCK = ROW // SIZE  # elements of a row of a tile; a tile is blocks of them side by side
 ALIGNED = 16 // SIZE  # elements; rows of operands of tensor copies begin at multiples of them
+_OPERANDS = 3  # queries, keys and values
+_ADDRESSES, _MASK = 32, 8  # registers of a thread; those for a mask from memory: by ptxas
 COPIER, MULTIPLIER = {1: 0, 2: 24, 3: 32}, {1: 255, 2: 240, 3: 160}
 """Warpgroups that multiply -> registers of a thread that copies, and of one that multiplies. A single one has enough as it is."""
 
@@ -28,7 +30,9 @@ class WgmmaAttentionConfig(GpuConfig):
     """consumers: warpgroups that multiply, each 64 queries; one more copies. bn: keys of a step; stages: steps in shared memory.
 
     vec: elements of one store. split_kv: parts that the keys are cut in, each of its own blocks, joined by a second launch in a
-    fixed order.
+    fixed order. blocks: blocks that take one tile of queries after the other; 0 for a block per tile. pingpong: warpgroups begin
+    their products of a step in turns, so that they do not all compute exponentials at once. copied: results leave by tensor
+    copies.
     """
 
     family: ClassVar[str] = "wgmma_attention"
@@ -37,6 +41,9 @@ class WgmmaAttentionConfig(GpuConfig):
     stages: int = 2
     vec: int = 8
     split_kv: int = 1
+    blocks: int = 0
+    pingpong: bool = False
+    copied: bool = False
 
     @property
     def bm(self) -> int:
@@ -48,19 +55,24 @@ class WgmmaAttentionConfig(GpuConfig):
         return GROUP * (self.consumers + 1)
 
     @property
+    def query_stages(self) -> int:
+        """Tiles of queries in shared memory."""
+        return 2 if self.blocks else 1
+
+    @property
     def barriers(self) -> int:
         """mbarriers of a block: two of each stage of keys, of values, and of the queries."""
-        return 4 * self.stages + 2
+        return 4 * self.stages + 2 * self.query_stages
 
     def shared_bytes(self, depth: int, columns: int) -> int:
         """Queries, the rings of keys and of values, results of every warp that multiplies, mbarriers."""
         keys, values = (self.stages * self.bn * blocks(x) * ROW for x in (depth, columns))
-        results = 4 * self.consumers * 16 * (slab(columns) + PAD) * 4
-        return self.bm * blocks(depth) * ROW + keys + values + results + self.barriers * BARRIER
+        results = self.bm * columns * SIZE if self.copied else 4 * self.consumers * 16 * (slab(columns) + PAD) * 4
+        return self.query_stages * self.bm * blocks(depth) * ROW + keys + values + results + self.barriers * BARRIER
 
     def registers(self, columns: int) -> int:
         """About what a thread that multiplies needs: sums, scores, the operand that they become, places and addresses."""
-        return fragments(columns) // 2 + self.bn // 2 + self.bn // 4 + 40
+        return fragments(columns) // 2 + self.bn // 2 + self.bn // 4 + _ADDRESSES
 
 
 def blocks(extent: int) -> int:
@@ -110,8 +122,10 @@ def takes(workload: Workload, limits: GpuLimits, numerics: Numerics) -> str | No
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaAttentionConfig]:
     """All legal configurations."""
-    for consumers, bn, stages, vec, split in product((1, 2, 3), (64, 128, 192), (2, 3, 4), (8, 1), (1, 2, 4, 8)):
-        config = WgmmaAttentionConfig(consumers, bn, stages, vec, split)
+    grids = [*((split, 0, False, False) for split in (1, 2, 4, 8)),
+             *((1, *grid) for grid in product((0, limits.multiprocessors), (False, True), (False, True)) if any(grid))]
+    for consumers, bn, stages, vec, grid in product((1, 2, 3), (64, 128, 192), (2, 3, 4), (8, 1), grids):
+        config = WgmmaAttentionConfig(consumers, bn, stages, vec, *grid)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -127,7 +141,23 @@ def why_invalid(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
     heads = heads_of(workload)
     if heads is None:
         return f"head-size: {workload.size('k')} and {workload.size('e')}; wanted at most {LONGEST_QUERY} and {LONGEST_VALUE}"
+    needed, given = config.registers(heads[1]) + _MASK, MULTIPLIER.get(config.consumers, 0)
+    if len(workload.inputs) > _OPERANDS and needed > given:
+        return f"register-budget: about {needed} of {given} registers in each thread with a mask from memory"
+    if config.copied and not is_matrix(workload):
+        return "copied-results: wanted one result of 2 bytes an element, a matrix along one axis of queries and the values"
     return why_illegal(config, *heads, limits)
+
+
+@told_once
+def is_matrix(workload: Workload) -> bool:
+    """Is the one result a matrix that tensor copies can store?"""
+    out, loops = workload.outputs[0], workload.loops
+    rows = [d for d, loop in enumerate(loops) if loop.role == "m"]
+    found = [rows[row_loop([loops[d].extent for d in rows])], *(d for d, loop in enumerate(loops) if loop.role == "e")]
+    along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in found]
+    return (len(workload.outputs) == 1 and out.dtype.bytes == SIZE and len(out.axes) <= COPIED_AXES
+            and len(along[0]) == 1 and along[1:] == [[out.unit_axis]])
 
 
 def why_illegal(config: WgmmaAttentionConfig, depth: int, columns: int, limits: GpuLimits) -> str | None:
@@ -143,6 +173,12 @@ def why_illegal(config: WgmmaAttentionConfig, depth: int, columns: int, limits: 
         return f"vector-fits: {c.vec} of the elements of one access"
     if not is_power_of_two(c.split_kv):
         return f"power-of-two: {c.split_kv} parts of the keys"
+    if c.blocks < 0 or (c.blocks and c.split_kv > 1):
+        return f"grid: blocks {c.blocks}, split_kv {c.split_kv}; a part of the keys has blocks of its own"
+    if c.copied and (c.split_kv > 1 or columns % BLOCK):
+        return f"copied-results: split_kv {c.split_kv}, values of {columns}; wanted 1 and whole boxes of {BLOCK}"
+    if c.pingpong and c.consumers == 1:
+        return "pingpong: one warpgroup; wanted several that take turns"
     if c.shared_bytes(depth, columns) > limits.shared_bytes:
         return f"shared-budget: {c.shared_bytes(depth, columns)} of {limits.shared_bytes} bytes"
     if c.registers(columns) > MULTIPLIER[c.consumers]:

@@ -15,6 +15,7 @@ __all__ = ["extents", "kernel_cost"]
 _A_PRODUCT, _AROUND, _A_STORE, _PREAMBLE = 4.0, 60.0, 12.0, 500.0  # instructions of a warp
 _A_SCORE = 5.0  # instructions for an element of the scores: scale, largest, exponential, sum, narrowing
 _CHAIN = 300.0  # cycles: mbarriers, the wait for the scores, the joins of a row, behind which no product of this warpgroup is
+_HIDDEN = 0.8  # of what a tile takes beside its steps, where those of the next one follow in its block: a guess, not measured
 _ALONE = 112  # registers of a thread where a single warpgroup multiplies
 
 
@@ -38,14 +39,18 @@ def kernel_cost(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLim
                   results + c.bm * depth * SIZE),
         along="keys",
         depth=c.bn,
-        chain=_CHAIN,
+        chain=_CHAIN / c.consumers if c.pingpong else _CHAIN,
         ahead=c.stages - 1,
         parts=c.split_kv,
         launches=1 + (c.split_kv > 1),
         partial=c.bm * columns * 4 if c.split_kv > 1 else 0,
+        most=c.blocks,
+        hidden=_HIDDEN if c.blocks else 0.0,
     )
     return attention_cost(c, block, {
         "consumers": c.consumers,
+        "pingpong": float(c.pingpong),
+        "persistent": float(bool(c.blocks)),
         "matrix_over_issue": block.step.matrix / 2048 / (block.step.issue / 4),
         "shared_share": block.shared_bytes / limits.shared_bytes,
         "register_share": c.registers(columns) / limits.thread_registers,

@@ -10,7 +10,15 @@ from tilewright.passes.spaces.gemm_operands import unaligned
 from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
 from tilewright.passes.spaces.gpu.default_tree import decided, reached
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, GpuAttentionConfig, heads_of
-from tilewright.passes.spaces.gpu.wgmma_attention import ALIGNED, BLOCK, SIZE, WgmmaAttentionConfig, row_loop, why_illegal
+from tilewright.passes.spaces.gpu.wgmma_attention import (
+    ALIGNED,
+    BLOCK,
+    SIZE,
+    WgmmaAttentionConfig,
+    row_loop,
+    why_illegal,
+    why_invalid,
+)
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -34,6 +42,10 @@ class Thresholds:
                                  operator="attention",
                                  results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
 
+    one_wave: int = threshold(1, unit="waves of tiles of 128 queries, one a multiprocessor, from which on blocks take several",
+                              operator="attention",
+                              results="not measured: a tile's first copies and its results take as long as three steps, H200")
+
 
 def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
@@ -51,22 +63,33 @@ def default(workload: Workload, limits: GpuLimits,
     large, small, brief = (legal(WgmmaAttentionConfig(consumers, bn)) for consumers, bn in ((2, 128), (1, 128), (2, 64)))
     pairs = (GpuAttentionConfig(32, 16, 16, 2, queries_in_registers=kept) for kept in (True, False))
     short = next(c for c in pairs if gpu_attention.why_illegal(c, depth, columns, SIZE, limits) is None)
+    again, briefly = (_several(c, workload, limits) for c in (large, brief))
     others, tree = gpu_attention_heuristics.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short)), *others)
+    configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short, again, briefly)), *others)
     own = len(configs) - len(others)
 
-    def leaf(config: TileConfig) -> Leaf:
-        return Leaf(configs.index(config))
+    def by_keys(few: TileConfig, many: TileConfig) -> Node:
+        leaves = (Leaf(configs.index(few)), Leaf(configs.index(many)))
+        return leaves[0] if few == many else decided(keys, [(t.short_keys, leaves[0])], leaves[1])
 
     rest = renumbered(tree, {i: i + own for i in range(len(others))})
     loops = [loop.extent for loop in workload.loops if loop.role == "m"]
     rows, keys, heads = loops[row_loop(loops)], workload.size("n"), workload.size("b")
     for d, extent in enumerate(loops):
         heads = heads if d == row_loop(loops) else heads * extent
-    tiles = heads * rows.ceildiv(small.bm)
-    longer = leaf(large) if brief == large else decided(keys, [(t.short_keys, leaf(brief))], leaf(large))
-    blocks = decided(tiles, [(t.small_waves * limits.multiprocessors, leaf(small))], longer)
+    wave = decided(heads * rows.ceildiv(large.bm), [(t.one_wave * limits.multiprocessors, by_keys(brief, large))],
+                   by_keys(briefly, again))
+    blocks = decided(heads * rows.ceildiv(small.bm), [(t.small_waves * limits.multiprocessors, Leaf(configs.index(small)))], wave)
     node = decided(rows, [(t.mma_rows, rest)], blocks)
-    node = decided(keys, [(t.short_rows, decided(workload.size("m"), [(t.short_rows, leaf(short))], node))], node)
+    both = decided(workload.size("m"), [(t.short_rows, Leaf(configs.index(short)))], node)
+    node = decided(keys, [(t.short_rows, both)], node)
     left = unaligned(workload, ALIGNED)
     return reached(configs, Split(str(left), 0, node, rest) if left.symbols else node)
+
+
+def _several(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLimits) -> WgmmaAttentionConfig:
+    """Blocks that take several tiles, with as many stages as have room up to four, since the last warpgroup in turn leaves one
+    late; their results leave by copies where they can; the configuration itself where two tiles of queries have no room."""
+    several = replace(config, blocks=limits.multiprocessors, pingpong=config.consumers > 1)
+    wanted = (replace(several, stages=stages, copied=copied) for copied, stages in product((True, False), (4, 3, 2)))
+    return next((c for c in wanted if why_invalid(c, workload, limits) is None), config)

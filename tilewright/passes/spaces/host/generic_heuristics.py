@@ -23,6 +23,8 @@ class Thresholds:
     chunk: int = threshold(4096, unit="elements of a row in one work unit", operator="conv3x3_64x56_64_nchw", results=_NONE)
     loop_chunk: int = threshold(256, unit="the same where each element takes a loop", operator="conv3x3_64x56_64_nchw",
                                 results=_NONE)
+    interleaved: int = threshold(3, unit="functions of math in an element, from which on two registers are computed side by side",
+                                 operator="lstm_16x64", results="zen3-avx2.md: gates of an LSTM, 16 x 64 and 16 x 256")
     rows: int = threshold(32, unit="rows that share a table of places", operator="conv3x3_64x56_64_nchw", results=_NONE)
 
 
@@ -30,7 +32,7 @@ def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[GenericConfig, ...], Node]:
     """One configuration: vectors of the element type computed in; whole small rows, long rows in pieces."""
     widest = max((o.dtype.bytes for o in workload.outputs), default=4)
-    lanes = max(1, min(thresholds.lanes, _lanes(workload, limits)))
+    lanes = max(1, min(thresholds.lanes, _lanes(workload, limits) * _side_by_side(workload, thresholds)))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
     if not has_column_table(workload):
         return (GenericConfig(limits.lanes(widest) if _moves_rows(workload) else lanes, chunk),), Leaf(0)
@@ -49,6 +51,13 @@ def _lanes(workload: Workload, limits: HostLimits) -> int:
     packed = min(results, default=computed) < computed and limits.vector_bytes == _PACKED
     pairs = packed and not workload.transcendentals and workload.kind is Kind.POINTWISE
     return limits.lanes(computed) * (max(2, computed // max(1, min(results))) if pairs else 1)
+
+
+def _side_by_side(workload: Workload, thresholds: Thresholds) -> int:
+    """Registers of elements at a time: two where one element is a long chain of functions of math, so that one chain has
+    instructions while the other waits."""
+    chains = workload.kind is Kind.POINTWISE and workload.transcendentals >= thresholds.interleaved
+    return 2 if chains and all(o.dtype.is_float for o in workload.outputs) else 1
 
 
 def _moves_rows(workload: Workload) -> bool:

@@ -32,6 +32,7 @@ _POISON = 0x7FC0DEAD
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 _CHUNK = 16
 _FINISHES = 0.2
+_KEPT_BITS = 14
 _A_REGISTERS = 4  # of a left operand in registers
 
 
@@ -45,6 +46,11 @@ class ProductShape:
     turned: tuple[bool, bool]
     whole: bool
     element: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Are sums of 8-bit floats kept, of which tensor cores drop bits?"""
+        return self.element == 1 and not self.whole
 
 
 @dataclass
@@ -200,7 +206,14 @@ def _compute(machine: Machine, p: Pending, due: Array) -> None:
     now = read_warps(machine, p.sources, warps).view(kind)
     start = np.where(p.chained[due][:, None, None], now, p.start[due].view(kind))
     total = product[:, rows, columns] + start.astype(np.float64)
+    total = _cut(total) if p.shape.is_cut else total
     _write(machine, p, warps, np.ascontiguousarray(total.astype(kind)).view(np.uint32))
+
+
+def _cut(sums: Array) -> Array:
+    """What an H200 keeps of sums of 8-bit floats: 13 bits behind the first, the rest is dropped."""
+    mantissa, exponent = np.frexp(sums)
+    return np.asarray(np.ldexp(np.trunc(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS))
 
 
 def _write(machine: Machine, p: Pending, warps: Array, values: Array) -> None:

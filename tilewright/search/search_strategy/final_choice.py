@@ -143,7 +143,6 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         return ledger.measurer.in_turns(runner, variants, shape, turns) or (alone(leaves, shape, turns) if going() else ())
 
     taken = [Rounds(shape, dispatched, rivals, plain) for shape, dispatched, plain, rivals in compared]
-    turns, passes = (_MORE, _PASSES) if beside else (1, 1)
     left, longest, number, first, again = ledger.time.seconds, 0.0, 0, 0.0, 0.0
     while going():  # few shapes that are known are better than many that are not: others wait for what is left
         least = None if ledger.budget.seconds is None else _least_known(taken[:number])
@@ -154,7 +153,7 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
             number += 1
             longest, first = max(longest, ledger.clock() - begin), first + ledger.clock() - begin
             ledger.report("certifying")
-        elif least is None or again > passes * first or not least.take(rounds_of, turns):
+        elif least is None or (again > first and not beside) or not least.take(rounds_of, _MORE if beside else 1):
             break  # what is left goes to other operators
         else:
             again += ledger.clock() - begin

@@ -20,9 +20,11 @@ from tilewright.passes.analysis.attention import Attention
 from tilewright.passes.codegen.attention_mask import AttentionMask
 from tilewright.passes.linalg.symbolic import SymbolicShapes
 from tilewright.passes.mlir import functions, ir, new_context, operations
+from tilewright.passes.spaces.gpu import gpu_attention_heuristics
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.emulator import EmulatorDevice
 from tilewright.runtime.errors import DTypeError, ShapeError
+from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.target import Target
 
 DIMS = {"B": (1, 8), "S": (1, 64), "P": (1, 100), "N": (0, 32)}
@@ -179,6 +181,13 @@ def test_lengths_are_found(model: Model) -> None:
     assert len(found.lengths) == 1
     assert found.scale is not None
     assert (found.row is not None) is model.causal
+
+
+@pytest.mark.parametrize("depth,bn", [(64, 64), (128, 32)])
+def test_defaults_leave_registers_for_addresses(depth: int, bn: int) -> None:
+    """A warp by itself copies 32 chunks of a step, so that nothing is spilled."""
+    few, *_ = gpu_attention_heuristics.default(attention(Model(queries=1, depth=depth)), GpuLimits.of("sm_90a"))[0]
+    assert (few.bm, few.bn) == (16, bn)
 
 
 def from_torch(way: str) -> tuple[object, list[np.ndarray]]:

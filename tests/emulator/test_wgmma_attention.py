@@ -70,6 +70,12 @@ def test_masks_from_memory() -> None:
     assert sweep(attention(mask="row"), PAIR.replace("}", " vec=1}"), [(1, 7, 63)]) == 1
 
 
+@pytest.mark.parametrize("config", [SMALL, PARTS])
+def test_lengths_from_memory(config: str) -> None:
+    """From none of the keys on; steps behind a length are left out."""
+    assert sweep(attention(mask="lengths"), config, [(3, 7, 140), (2, 1, 8)]) == 2
+
+
 @pytest.mark.parametrize("layout", ["turned", "grouped"])
 def test_layouts(layout: str) -> None:
     case = attention(LAYOUTS[layout], "bf16", mask="causal")

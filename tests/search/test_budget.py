@@ -143,7 +143,7 @@ def test_operators_one_after_the_other_keep_to_the_time_of_all(
         clock.now += 0.6
         return task(workload.name)
 
-    replaced = {"task_of": opened, "prior_of": lambda *a: None, "weight_of": lambda w, m: 1.0 + int(w.name[4:]),
+    replaced = {"task_of": opened, "prior_of": lambda *a: None, "weight_of": lambda w, m: 1.0 + int(w.name[4:]) / 100,
                 "environment": lambda target: clock.environment(), "tune_options": lambda o, t: TuneOptions(),
                 "tuned_table": lambda workload, found, builder, tables: made.append(workload.name)}
     for name, function in replaced.items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from search_surfaces import Clock, dense_task, matmul_seconds, regret
 
 from tilewright.passes.spaces.family_registry import parse_config
@@ -13,8 +15,9 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import KernelAt, Turns
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import ReplayBuilder, SurfaceRunner
+from tilewright.search.search_strategy.selection import Selection
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
-from tilewright.search.search_strategy.tuner import tune
+from tilewright.search.search_strategy.tuner import Tuner, tune
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.task import Task
 
@@ -40,15 +43,48 @@ class Beside(SurfaceRunner):
 def test_rounds_go_on_until_the_worst_regret_is_known() -> None:
     task, clock, log = dense_task(), Clock(), TuningLog()
     runner = Beside(clock)
-    tuned = tune(task, clock.context(runner, log), Budget(seconds=30.0), TuneOptions(certify=0.3))
+    tuned = tune(task, clock.context(runner, log), Budget(seconds=30.0), TuneOptions(certify=0.4))
     found = tuned.certificate
     shapes = [tuple(d.items()) for d in found.held_out]
-    assert set(shapes) == set(task.held_out)
+    assert set(shapes) <= set(task.held_out) and len(shapes) > 3
     low, high = found.worst_within
     assert high - low <= 0.05 + 1e-9
     truth: Floats = np.array(regret(task, tuned, shapes, 1))
     assert max(found.regrets) <= truth.max() + 0.05  # rivals are a part of the space
     assert len(runner.asked) > len(shapes) and {r.shape for r in log.records if r.seconds} > set(shapes)
+
+
+def test_what_runs_untuned_is_certified_where_little_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several default kernels a short search does not come to all; certificates time them where they are held out."""
+    task, clock = dense_task(), Clock()
+    tuner = Tuner(task, clock.context(Beside(clock)), Budget(trials=80))
+    while not tuner.done:
+        tuner.step()
+    whole = tuner.ledger.selection
+
+    def half(hopeful: bool = False) -> Selection | None:
+        chosen = whole(hopeful)
+        assert chosen is not None
+        untuned = chosen.untuned.copy()
+        untuned[::2] = 0.0
+        return replace(chosen, untuned=untuned)
+
+    monkeypatch.setattr(tuner.ledger, "selection", half)
+    found = tuner.certified()
+    assert found.usual is not None and found.usual.held_out == found.certificate.held_out != ()
+    assert found.usual.points == len(task.points) // 2 and 0 <= found.usual.predicted_worst < 10
+
+
+def test_what_was_not_measured_is_a_rival_of_a_short_search() -> None:
+    """Else a search that measured one kernel alone would certify that it loses nothing."""
+    task, clock = dense_task(), Clock()
+    runner = Beside(clock)
+    tuner = Tuner(task, clock.context(runner), Budget(), TuneOptions(first=0, rivals=6))
+    tuner.step()
+    before = tuner.ledger.kernels()
+    found = tuner.finish(20.0)
+    assert len(before) < 7 <= len(tuner.ledger.kernels())
+    assert found.certificate.held_out and max(runner.asked) > len(before)
 
 
 def test_equal_code_has_one_turn() -> None:

@@ -237,6 +237,19 @@ def test_what_is_known_of_no_kernel_for_some_shape_leaves_the_defaults() -> None
     assert tuner.best().configs == tuple(heuristics_of("host_rows").default(w, LIMITS)[0])
 
 
+def test_a_default_that_serves_every_shape_is_measured_too() -> None:
+    """Where what runs untuned at all shapes of the task stops at an extent, as kernels of short sequences do."""
+    task = Task.of(softmax(), LIMITS, ("host_rows",), rows_up_to(64))
+    lattice = task.lattice()
+    short = next(c for i, c in enumerate(lattice.configs) if min(lattice.kernel_cost(i).most.values(), default=0) >= 64)
+    tuner = Tuner(replace(task, incumbent=((short,), Leaf(0))), Clock().context(SurfaceRunner(lambda c, d, t: 1e-6)),
+                  Budget(trials=40))
+    tuner.step()
+    measured = tuner.ledger.kernels()
+    assert len(measured) > 1 and config_text(short) in measured
+    assert tuner.best().shapes
+
+
 def softmax() -> Workload:
     """Rows of [12, d0, d0]."""
     rows, columns = Expr.dim("d0") * 12, Expr.dim("d0")

@@ -11,6 +11,7 @@ from gpu_surfaces import H100, narrow
 from search_surfaces import rows_up_to
 
 from tilewright.passes.spaces.family_registry import families_of
+from tilewright.passes.spaces.in_order import default_of
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.space.task import Task
 from tools.bench.gpu.compare_gpu import within
@@ -63,8 +64,9 @@ def test_what_a_machine_has_is_not_taken_from_the_kit(tmp_path: Path, monkeypatc
 def test_forms_are_the_defaults_and_what_differs_in_one_option() -> None:
     workload = narrow()
     task = Task.of(workload, H100, families_of(workload, H100), rows_up_to(2048))
-    configs, root = task.untuned()
-    defaults = list(dict.fromkeys(configs[select(root, dict(s)).kernel] for s in ends(task.points.shapes)))
+    tables = [default_of(family, workload, H100) for family in task.families]
+    defaults = list(dict.fromkeys(configs[select(root, dict(s)).kernel] for s in ends(task.points.shapes)
+                                  for configs, root in tables))
     found = neighbours(task, len(defaults) + 12)
     assert set(found[: len(defaults)]) == set(defaults) and len(found) == len(set(found)) == len(defaults) + 12
     changed = [min((difference(d, c) for d in defaults), key=len) for c in found[len(defaults) :]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import sys
 from collections import deque
@@ -58,14 +59,22 @@ def sanitize(step: Step) -> None:
                    str(number), "--here", *(["--plain"] if name == "initcheck" else [])]
         before = [tool, "--tool", name, "--error-exitcode", "9", "--print-limit", "5"] if tool else []
         ended = step.run([*before, *command], _SANITIZED)
+        unknown = ended.code is None or (bool(ended.code) and _only_released(ended.output))
         step.add({"record": "sanitize", "tool": name if tool else "none", "family": launches[number].kernel.family,
                   "config": launches[number].kernel.config, "dims": launches[number].dims, "code": ended.code,
-                  "ok": None if ended.code is None else ended.code == 0, "seconds": round(ended.seconds, 2),
+                  "ok": None if unknown else ended.code == 0, "seconds": round(ended.seconds, 2),
                   **({} if ended.code == 0 else {"tail": ended.tail})})
 
     with ThreadPoolExecutor(step.jobs) as pool:
         for _ in pool.map(one, [(n, t) for n in (*first, *more) for t in (SANITIZERS if tool else SANITIZERS[:1])]):
             pass
+
+
+def _only_released(output: str) -> bool:
+    """Are all errors that synccheck found of threads that release a stage again and again? They arrive at an mbarrier that only
+    the thread that copies waits for, as a ring of stages wants it; synccheck asks whoever arrives to wait."""
+    found = re.findall(r"Barrier error detected\. ([\w ]+)\.", output)
+    return bool(found) and set(found) == {"Missing wait"}
 
 
 def _launches(step: Step) -> tuple[Any, Sequence[Any], list[int]]:

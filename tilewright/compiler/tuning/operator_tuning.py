@@ -185,7 +185,7 @@ def search_options(model: OutlinedModel) -> TuneOptions:
     """Of a model's operators. Where the whole model is held against the untuned one, less of the time goes to that of single
     operators, and more to their certificates."""
     found = tune_options(model.compilation.options, model.compilation.target)
-    return replace(found, verify=0.15, certify=0.3, rivals=2) if is_held_to_batches(model) else found
+    return replace(found, verify=0.05, certify=0.4, rivals=2) if is_held_to_batches(model) else found
 
 
 def tune_options(options: CompileOptions, target: Target) -> TuneOptions:

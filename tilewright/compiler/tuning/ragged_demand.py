@@ -20,7 +20,7 @@ from tilewright.runtime.ragged_dim import factors_of
 
 TAKEN, HELD = 48, 8  # batches that are tuned for, and that the certificate is about
 _HELD_SHARE = 0.15  # of the seconds of a search, for the comparison of its result with the untuned model
-CERTIFIED_SHARE = 0.4  # of what is left: products of all rows of a batch take tens of milliseconds, each several times
+CERTIFIED_SHARE = 0.5  # of what is left: products of all rows of a batch take tens of milliseconds, each several times
 _STEPS = 8  # shapes an octave of each dim that are told apart
 _APART = 4  # one of so many shapes of an operator at most is taken out of what is tuned for, where certificates have none else
 _SIZES = 4  # numbers of sequences that batches have, where there are no samples of these

@@ -12,18 +12,22 @@ from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
+from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.records import cells
 from tilewright.search.protocols import RunnerInTurns
 from tilewright.search.search_strategy.certify import Entry, Rounds, certify, errors, intervals, measure_entry, one_by_one
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.search_strategy.reckoner import Wanted
 from tilewright.search.search_strategy.selection import Selection, verified
+from tilewright.search.space.dense import dense_symbols
 from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Untuned
 
 TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
 _MOST_TURNS = 100  # at a held-out shape, while there is time
 _MORE = 6  # of them at a time
+_PASSES, _FEWEST = 3, 2  # times the first rounds of a shape that there is to be time for, with so many shapes at least
 _SETTLED = 0.05  # what may be open of the worst regret, above which there are more rounds
 
 
@@ -61,11 +65,11 @@ def certified(ledger: SearchLedger) -> Tuned:
     entries, weights, rivals = _hold_out(ledger, chosen), np.array(ledger.task.points.weights), ledger.options.rivals
     certificate = certify(entries, chosen.regrets, weights, rivals)
     named = _named(ledger, certificate, len(found.configs), found.certificate.expected)
-    untuned = [e.untuned for e in entries if e.untuned is not None]
-    if len(untuned) < len(entries) or not (chosen.untuned > 0).all():
+    untuned, known = [e.untuned for e in entries if e.untuned is not None], chosen.untuned > 0
+    if (entries and not untuned) or not known.any():
         return replace(found, certificate=named)
     best = chosen.seconds / (1 + chosen.regrets)
-    usual = certify(untuned, np.maximum(chosen.untuned / best - 1, 0), weights, rivals)
+    usual = certify(untuned, np.maximum(chosen.untuned / best - 1, 0)[known], weights[known], rivals)
     told = _expected_untuned(ledger, found)
     return replace(found, certificate=named, usual=_named(ledger, usual, len(ledger.untuned()[0]), told))
 
@@ -115,16 +119,21 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         record = ledger.measurer.measure(ledger.lattice.configs[leaf.kernel], shape, leaf.threads, again=True)
         return float("inf") if record is None else record.time
 
-    usual = ledger.untuned()
+    runner = ledger.measurer.context.runner
+    beside = isinstance(runner, RunnerInTurns)
+    usual, more = ledger.untuned(), _unmeasured(ledger) if beside else {}
     compared = []
     for number, shape in enumerate(held_out):
         leaf = chosen.leaf(dict(shape))
+        threads = leaf.threads or options.threads
         rivals = [Leaf(c, t) for c, t in evidence.fastest(number, options.rivals)]
+        symbols = dense_symbols(ledger.task.workload, dict(shape))
+        rivals += [Leaf(c, threads) for c, kernel in more.items() if kernel.legal(symbols)]
         plain = _plain_at(ledger, usual, shape)
-        compared.append((shape, Leaf(chosen.configs[leaf.kernel], leaf.threads or options.threads), plain, rivals))
+        compared.append((shape, Leaf(chosen.configs[leaf.kernel], threads), plain, rivals))
     if ledger.takes_groups:
         return _rounds_at_once(ledger, compared, going)
-    alone, runner = one_by_one(seconds, going), ledger.measurer.context.runner
+    alone = one_by_one(seconds, going)
 
     def rounds_of(leaves: Sequence[Leaf], shape: Dims, turns: int) -> Sequence[Sequence[float]]:
         """Beside each other where the runner takes that and all of them run."""
@@ -134,15 +143,34 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
         return ledger.measurer.in_turns(runner, variants, shape, turns) or (alone(leaves, shape, turns) if going() else ())
 
     taken = [Rounds(shape, dispatched, rivals, plain) for shape, dispatched, plain, rivals in compared]
-    for rounds in taken:
-        if not going():
-            break
-        rounds.take(rounds_of, TURNS)
-        ledger.report("certifying")
-    while ledger.budget.seconds is not None and going() and (least := _least_known(taken)) is not None:
-        if not least.take(rounds_of, _MORE):
-            break
+    left, longest, number, first, again = ledger.time.seconds, 0.0, 0, 0.0, 0.0
+    while going():  # few shapes that are known are better than many that are not: others wait for what is left
+        least = None if ledger.budget.seconds is None else _least_known(taken[:number])
+        begin = ledger.clock()
+        fits = number < _FEWEST or not beside or _PASSES * longest * (number + 1) <= left
+        if number < len(taken) and (fits or least is None):
+            taken[number].take(rounds_of, TURNS)
+            number += 1
+            longest, first = max(longest, ledger.clock() - begin), first + ledger.clock() - begin
+            ledger.report("certifying")
+        elif least is None or (again > first and not beside) or not least.take(rounds_of, _MORE if beside else 1):
+            break  # what is left goes to other operators
+        else:
+            again += ledger.clock() - begin
     return [e for rounds in taken if (e := rounds.entry) is not None]
+
+
+def _unmeasured(ledger: SearchLedger) -> dict[int, MicroKernel]:
+    """What promises most, where a short search measured too few kernels for others to be rivals, as far as it can be built."""
+    lacking, evidence = ledger.options.rivals + 1 - len(ledger.kernels()), ledger.evidence
+    if lacking <= 0 or ledger.budget.seconds is None or not evidence.curves or not ledger.time.affords("proposing"):
+        return {}
+    wanted = Wanted(evidence.best, evidence.importance, frozenset(ledger.taken()), lacking)
+    with ledger.time.part("proposing"):
+        numbers = [p.config for p in ledger.reckoner.propose(ledger.records, wanted)]
+    ledger.measurer.build([ledger.lattice.configs[n] for n in numbers])
+    built = ((n, ledger.measurer.built.get(ledger.lattice.texts[n])) for n in numbers)
+    return {n: found.kernel for n, found in built if found is not None and found.kernel is not None}
 
 
 def _least_known(taken: Sequence[Rounds]) -> Rounds | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from tilewright.passes.spaces.family_registry import config_text
+from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import cells
 from tilewright.search.runner.measurer import MeasureContext
@@ -20,6 +22,7 @@ from tilewright.search.search_strategy.ledger import Place, SearchLedger
 from tilewright.search.search_strategy.outcome import Progress, Tuned
 from tilewright.search.search_strategy.propose import Proposal
 from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner, Wanted
+from tilewright.search.search_strategy.selection import serves_all
 from tilewright.search.search_strategy.thread_bound import near_bound, next_compared
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.space.task import Task
@@ -138,7 +141,17 @@ class Tuner:
             chosen = np.unique(np.round(np.linspace(0, len(at) - 1, self.options.shapes_each)).astype(int))
             kept = set(self.reckoner.apart([at[i][0] for i in chosen]))
             found.append(Proposal(number, tuple(at[i] for i in chosen if at[i][0] in kept), 0.0))
-        return found
+        return [*found, *self._fallback(found)]
+
+    def _fallback(self, chosen: Sequence[Proposal]) -> list[Proposal]:
+        """A default that serves every shape, where none of these does: without one nothing can be chosen."""
+        ledger = self.ledger
+        space = FeatureSpace(ledger.form, ledger.task.points.shapes)
+        if not chosen or any(serves_all(space, p.config) for p in chosen):
+            return []
+        numbers = (ledger.lattice.number(config_text(c)) for c in ledger.task.defaults())
+        whole = next((n for n in numbers if n is not None and serves_all(space, n)), None)
+        return [] if whole is None else [Proposal(whole, chosen[-1].at[-1:], 0.0)]
 
     def _propose(self) -> list[Proposal]:
         """A batch of new kernels, or as many as there is time to build and measure."""

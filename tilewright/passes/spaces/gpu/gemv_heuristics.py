@@ -42,7 +42,7 @@ class Thresholds:
         results="H200: of 512 blocks, 3 a multiprocessor take two turns and 15.2 us, 4 take one and 14.0")
     room: int = threshold(36, unit="tenths of a block for each multiprocessor, up to which k is cut for more blocks",
                           operator="decode_4096x4096",
-                          results="H200, one row of f16: 256 blocks 12.8 us, 512 13.3; two turns of blocks are never faster")
+                          results="H200, one row of f16: 256 blocks 12.8 us, 512 13.3, where the next step is loaded ahead")
     launched_parts: int = threshold(4, unit="parts of k at most that a second launch sums", operator="decode_4096x4096",
                                     results="not measured: by occupancy arithmetic; the launch takes what more parts would save")
     parted_blocks: int = threshold(2, unit="blocks of a multiprocessor up to which they are made", operator="decode_4096x4096",
@@ -62,11 +62,11 @@ def default(workload: Workload, limits: GpuLimits,
     loads = vec if in_rows else ALONG_K  # of a piece of k
     base = GemvConfig(1, bn, 4, -(-IN_FLIGHT // loads), vec, min_blocks_per_sm=t.blocks_a_multiprocessor, ahead=True)
     several = replace(base, rows=ROWS, warps=2, unroll=1)
-    by_rows = [(1, base), (t.some_rows, replace(base, rows=4, unroll=1)), (ROWS // 2, replace(base, rows=ROWS // 2, unroll=1))]
+    four = replace(base, rows=4, ahead=False)  # H200: 25.9 us, ahead 27.6: two steps of rows take registers that loads want
+    by_rows = [(1, base), (t.some_rows, four), (ROWS // 2, replace(base, rows=ROWS // 2, unroll=1))]
     if tensor:
         several = replace(base, rows=ROWS, tensor=True, unroll=1 if in_rows else base.unroll)
-        one = [(1, replace(base, unroll=_DEEPEST, min_blocks_per_sm=2, ahead=False))] if in_rows else []
-        by_rows = [*one, (ROWS // 2, replace(several, rows=ROWS // 2))]
+        by_rows = [(ROWS // 2, replace(several, rows=ROWS // 2))]
     single = replace(several, vec=1, unroll=1, min_blocks_per_sm=2, ahead=False)
     found = list[GemvConfig]()
 
@@ -81,7 +81,8 @@ def default(workload: Workload, limits: GpuLimits,
         def cut(parts: int) -> Node:
             return leaf(replace(config, split_k=parts) if launched else replace(config, cluster_k=parts))
 
-        room = limits.multiprocessors * t.parted_blocks if launched else limits.multiprocessors * t.room // 10
+        blocks = t.parted_blocks if launched else t.blocks_a_multiprocessor
+        room = limits.multiprocessors * t.room // 10 if config.ahead and not launched else limits.multiprocessors * blocks
         known = PartsOfK(room, config.around(size), t.launched_parts if launched else most_cluster(limits))
         return known.tree(columns.ceildiv(bn) * workload.size("b"), workload.size("k"), cut)
 

@@ -12,6 +12,7 @@ from tilewright.passes.spaces.gpu.gpu_attention import (
     WIDEST,
     GpuAttentionConfig,
     heads_of,
+    padded,
     why_illegal,
 )
 from tilewright.passes.spaces.threshold import threshold
@@ -40,6 +41,10 @@ class Thresholds:
     tall_heads: int = threshold(64, unit="elements of a query and of a value up to which a warp has 32 queries",
                                 operator="attention",
                                 results="not measured: by ptxas, longer ones do not fit the registers of two blocks")
+    named_copies: int = threshold(32, unit="copies of a thread and step of rows that a table names", operator="attention",
+                                  results="ptxas 13.0: with 64 one warp of heads of 128 spills 384 bytes, with 32 none")
+    named_registers: int = threshold(8, unit="registers left beside copies of rows that a table names", operator="attention",
+                                     results="ptxas 13.0: with none, 128 queries of heads of 64 spill 24 bytes in 128")
 
 
 _OPERANDS = 3  # queries, keys and values
@@ -53,6 +58,8 @@ def default(workload: Workload, limits: GpuLimits,
     size = tensor_core_bytes(workload) or 4
     vec, tf32 = WIDEST // size, size == 4
     depth, columns = heads_of(workload) or (LONGEST_QUERY, LONGEST_VALUE)
+    walked = [bool(o.axes) for o in workload.inputs if o.dims]
+    named = any(walked) and not all(walked)  # no loop runs along rows that a table names
 
     def legal(config: GpuAttentionConfig) -> GpuAttentionConfig:
         """With fewer keys in a step, queries in shared memory, or fewer queries, until it fits."""
@@ -60,8 +67,14 @@ def default(workload: Workload, limits: GpuLimits,
         for bm, kept, part in product((config.bm, config.bm // 2, config.bm // 4), (True, False), (1, 2, 4)):
             smaller = replace(config, bm=max(16, bm), bn=max(16, config.bn // part))
             steps.append(replace(smaller, queries_in_registers=kept, min_blocks_per_sm=1))
-        fits = (c for c in steps if why_illegal(c, depth, columns, size, limits) is None)
+        fits = (c for c in steps if why_illegal(c, depth, columns, size, limits) is None and not (named and crowded(c)))
         return next(fits, steps[-1])
+
+    def crowded(config: GpuAttentionConfig) -> bool:
+        """Do the addresses of rows that a table names take more registers than are left?"""
+        rows = config.bn * (padded(depth) + padded(columns)) * size // (WIDEST * config.threads)
+        left = limits.registers_each(config.threads, config.min_blocks_per_sm) - config.registers(depth, columns, size)
+        return rows > t.named_copies or left < t.named_registers
 
     few = legal(GpuAttentionConfig(16, 16, 64, 2, vec=vec, tf32=tf32))
     parts = replace(few, split_kv=t.split_parts)

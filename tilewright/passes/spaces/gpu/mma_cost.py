@@ -19,6 +19,7 @@ from tilewright.runtime.limits import WARP, GpuLimits
 __all__ = ["extents", "kernel_cost"]
 
 _A_COPY, _A_STORE = 15.0, 12.0  # instructions
+_MEETING = 0.95  # of it, where the blocks of a cluster wait for each other: nothing multiplies meanwhile
 _SCATTERED = 8  # bytes of a store
 _WAIT = 600.0 / 16  # cycles that a thread waits for each element that it copies by way of registers
 _CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
@@ -36,7 +37,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
     deep = c.bk * size / STEP  # instructions along k
     fragments = (c.wm + c.wn) / 16 * deep  # loads of a warp
     product = c.wm / 16 * c.wn / 8 * deep + fragments
-    share = _TF32_SHARE if c.tf32 else _SHARE
+    share = (_TF32_SHARE if c.tf32 else _SHARE) * (_MEETING if c.cluster_k > 1 else 1.0)
     matrix = c.bm * c.bn * c.bk * size / 2 / (share if limits.arch == "sm_90a" else 1.0)
     store = result_vec if c.staged else min(result_vec, 2)
     stores = c.bm * c.bn / c.threads / store

@@ -60,7 +60,9 @@ def default(workload: Workload, limits: GpuLimits,
     in_rows = gemm is not None and gemm.b_in_place
     bn = ALONG_N * (max(ALONG_K, vec) if in_rows else ALONG_K)
     loads = vec if in_rows else ALONG_K  # of a piece of k
-    base = GemvConfig(1, bn, 4, -(-IN_FLIGHT // loads), vec, min_blocks_per_sm=t.blocks_a_multiprocessor, ahead=True)
+    follows = len(workload.inputs) > 2 or workload.transcendentals > 0
+    each = t.blocks_a_multiprocessor // (2 if follows else 1)  # what follows takes registers too
+    base = GemvConfig(1, bn, 4, -(-IN_FLIGHT // loads), vec, min_blocks_per_sm=each, ahead=True)
     several = replace(base, rows=ROWS, warps=2, unroll=1)
     four = replace(base, rows=4, ahead=False)  # H200: 25.9 us, ahead 27.6: two steps of rows take registers that loads want
     by_rows = [(1, base), (t.some_rows, four), (ROWS // 2, replace(base, rows=ROWS // 2, unroll=1))]
@@ -81,8 +83,8 @@ def default(workload: Workload, limits: GpuLimits,
         def cut(parts: int) -> Node:
             return leaf(replace(config, split_k=parts) if launched else replace(config, cluster_k=parts))
 
-        blocks = t.parted_blocks if launched else t.blocks_a_multiprocessor
-        room = limits.multiprocessors * t.room // 10 if config.ahead and not launched else limits.multiprocessors * blocks
+        tenths = 10 * t.parted_blocks if launched else t.room if config.ahead else 10 * each
+        room = limits.multiprocessors * min(tenths, 10 * each) // 10
         known = PartsOfK(room, config.around(size), t.launched_parts if launched else most_cluster(limits))
         return known.tree(columns.ceildiv(bn) * workload.size("b"), workload.size("k"), cut)
 

@@ -123,7 +123,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and the archive of its kernels."""
     folder = tmp_path_factory.mktemp("split")
     (folder / "model.mlir").write_text(MODEL)
-    assert main(["build-kernels", str(folder / "model.mlir"), "--dim", "T=1:64", "--target", "cuda:sm_90a", "--kernels", "8",
+    assert main(["build-kernels", str(folder / "model.mlir"), "--dim", "T=1:64", "--target", "cuda:sm_90a", "--kernels", "12",
                  "-o", str(folder / "kernels.tw")]) == 0
     return folder
 
@@ -131,7 +131,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_built_here_measured_there_with_no_code_generator(split: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive, log = KernelArchive(split / "kernels.tw"), split / "gpu.jsonl"
     (operator,) = archive
-    assert len(operator.kernels) == 8 and archive.manifest.versions
+    assert len(operator.kernels) == 12 and archive.manifest.versions
     if find_tool("ptxas"):
         assert all(k.registers > 0 for k in operator.kernels)
     script = BLOCKED + "from tilewright.compiler.cli.main import main\nsys.exit(main(sys.argv[1:]))"

@@ -64,7 +64,7 @@ def test_its_certificate_travels_with_it(tuned: tuple[tw.CompiledFunction, Path]
 def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.CompiledFunction, Path],
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     _, log = tuned
-    monkeypatch.setattr(tilewright.compiler.tuning.choose_tables, "ProcessRunner", NoRunner)
+    monkeypatch.setattr(tilewright.compiler.tuning.choose_tables, "HostProcess", NoRunner)
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}

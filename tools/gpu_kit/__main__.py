@@ -26,7 +26,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["build", *STEPS])
     parser.add_argument("-o", "--output", type=Path, default=Path("kit.tar.xz"), help="build: the file to write")
-    parser.add_argument("--kernels", type=int, default=12, help="build: candidates of an operator in archives")
+    parser.add_argument("--kernels", type=int, default=20, help="build: candidates of an operator in archives")
     parser.add_argument("--tests", default="", help="build: expression of the tests to replay, as for pytest -k; default: all")
     parser.add_argument("--artifacts", help="build: patterns of benchmark cases, comma-separated")
     parser.add_argument("--archives", help="build: patterns of the cases that `measure` searches")

@@ -44,7 +44,7 @@ class Plan:
     where a build that was ended goes on, as long as the compiler is the same; None for one of its own."""
 
     target: str = "cuda:sm_90a"
-    kernels: int = 12
+    kernels: int = 20
     artifacts: str = ARTIFACTS
     archives: str = ARCHIVES
     forms: str = ",".join(PROFILES)

@@ -26,6 +26,7 @@ from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
 
 _DEEPEST = 4  # pieces of k of a thread that are on their way at once
+_FEWEST = 2  # blocks that share a multiprocessor at least
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,18 @@ def default(workload: Workload, limits: GpuLimits,
     def in_parts(config: GemvConfig) -> Node:
         """As many parts of k as give every multiprocessor its blocks, each of a piece for every warp at least."""
         launched = most_cluster(limits) == 1
+        tiles = columns.ceildiv(bn) * workload.size("b")
 
         def cut(parts: int) -> Node:
-            return leaf(replace(config, split_k=parts) if launched else replace(config, cluster_k=parts))
+            blocks = -(-(tiles.constant or 0) * parts // limits.multiprocessors)  # of a multiprocessor, where that is known
+            held = config.min_blocks_per_sm if not blocks else max(_FEWEST, min(config.min_blocks_per_sm, blocks))
+            made = replace(config, min_blocks_per_sm=held)
+            return leaf(replace(made, split_k=parts) if launched else replace(made, cluster_k=parts))
 
         tenths = 10 * t.parted_blocks if launched else t.room if config.ahead else 10 * each
         room = limits.multiprocessors * min(tenths, 10 * each) // 10
         known = PartsOfK(room, config.around(size), t.launched_parts if launched else most_cluster(limits))
-        return known.tree(columns.ceildiv(bn) * workload.size("b"), workload.size("k"), cut)
+        return known.tree(tiles, workload.size("k"), cut)
 
     node = in_parts(several)
     for bound, config in reversed(by_rows):

@@ -31,6 +31,7 @@ _TILES = ((16, 32, 16, 16, 16), (16, 64, 32, 16, 16), (32, 32, 32, 16, 16), (64,
           (128, 64, 32, 64, 32), (128, 128, 32, 64, 64), (128, 128, 16, 64, 64))
 _GAIN, _NEAR = 0.01, 0.03  # of the predicted time: what one more configuration saves on average, what a change of it saves
 _GRAIN = 16  # rows
+_LARGE = 64 * 64  # results of a warp
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,11 @@ def _narrow(workload: Workload, middle: MmaConfig, single: MmaConfig, vec: int) 
 
 def _candidates(workload: Workload, limits: GpuLimits) -> Iterator[MmaConfig]:
     """Tiles of f32 read as tf32 with as many steps in shared memory as have room, whole and in parts of k over a cluster; results
-    of whole ones through shared memory and straight from registers."""
+    of whole ones through shared memory and straight from registers, of the largest warps only so: they have none left."""
     parts = [n for n in (1, 2, 4, 8) if n <= most_cluster(limits)]
     for tile, stages, cut in product(_TILES, (4, 3, 2), parts):
-        for staged in (True, False) if cut == 1 else (True,):
+        large = tile[3] * tile[4] >= _LARGE
+        for staged in (True,) if cut > 1 else (False,) if large else (True, False):
             config = MmaConfig(*tile, stages, 4, staged, tf32=True, cluster_k=cut)
             if why_invalid(config, workload, limits) is None:
                 yield config

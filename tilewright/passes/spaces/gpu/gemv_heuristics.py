@@ -43,7 +43,7 @@ class Thresholds:
         results="H200: of 512 blocks, 3 a multiprocessor take two turns and 15.2 us, 4 take one and 14.0")
     room: int = threshold(36, unit="tenths of a block for each multiprocessor, up to which k is cut for more blocks",
                           operator="decode_4096x4096",
-                          results="H200, one row of f16: 256 blocks 12.8 us, 512 13.3, where the next step is loaded ahead")
+                          results="H200, one row of f16 by multiply-adds: 256 blocks 12.8 us, 512 13.3")
     launched_parts: int = threshold(4, unit="parts of k at most that a second launch sums", operator="decode_4096x4096",
                                     results="not measured: by occupancy arithmetic; the launch takes what more parts would save")
     parted_blocks: int = threshold(2, unit="blocks of a multiprocessor up to which they are made", operator="decode_4096x4096",

@@ -14,7 +14,7 @@ from tilewright.passes.spaces.gemm_operands import (
     unaligned_operands,
 )
 from tilewright.passes.spaces.gpu import mma_cost
-from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, reached
+from tilewright.passes.spaces.gpu.default_tree import PartsOfK, reached
 from tilewright.passes.spaces.gpu.gemv import ROWS
 from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.gpu_config import most_cluster
@@ -45,7 +45,7 @@ class Thresholds:
     tf32_rows: int = threshold(4, unit="rows of f32 up to which weights are read into registers", operator="decode_4096x4096",
                                results="H200: gemv 26 us at 4 rows, 48 at 8, cuBLAS 24; 768x2304, 16 rows: 7.8, by mma 5.9")
     predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared", operator="dense_768x2304",
-                                       results="H200: the fastest predicted of 16 took 1.00-1.24 of the fastest, at 10 sizes")
+                                       results="H200: the fastest predicted of 16 took 1.00-1.36 of the fastest, at 10 sizes")
     split_depth: int = threshold(2048, unit="positions of k from above which few rows may be split", operator="decode_4096x4096",
                                  results="not measured: 32 steps of 64, against a second launch")
     split_columns: int = threshold(32, unit="columns for each multiprocessor up to which k is split", operator="decode_4096x4096",
@@ -99,10 +99,8 @@ def default(workload: Workload, limits: GpuLimits,
         wanted = Wanted(t.predicted_kernels, _GAIN, _NEAR, _GRAIN)
         fastest = by_rows([bounded(c) for c in _candidates(workload, limits)], workload, limits, mma_cost, wanted)
         if fastest is not None:
-            own = (*(c for _, c in fastest.bounds), fastest.last, *([single] if left.symbols else []), safe)
-            configs = tuple(dict.fromkeys(own))
-            cases: list[tuple[int, Node]] = [(bound, Leaf(configs.index(config))) for bound, config in fastest.bounds]
-            node = decided(rows, cases, Leaf(configs.index(fastest.last)))
+            configs = tuple(dict.fromkeys((*fastest.configs, *([single] if left.symbols else []), safe)))
+            node = fastest.tree(rows, lambda config: Leaf(configs.index(config)))
             node = Split(str(left), 0, node, Leaf(configs.index(single))) if left.symbols else node
             return few_rows_first(workload, limits, *reached(configs, node), most)
     several = [replace(middle, cluster_k=n) for n in (2, 4, 8) if n <= most_cluster(limits)]

@@ -7,18 +7,21 @@ runs for the rows that it is best for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Generic, TypeVar
 
 import numpy as np
 
+from tilewright.passes.spaces.gpu.default_tree import decided
 from tilewright.passes.spaces.gpu.gpu_grid import Occupancy, block_row, grid_of
 from tilewright.passes.spaces.gpu.gpu_rates import Floats, GpuRates
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import Node
+from tilewright.runtime.shape import Expr
 
 Config = TypeVar("Config", bound=TileConfig)
 _LINEAR, _GEOMETRIC = 256, 64  # numbers of rows that are looked at: every grain of the fewest, then ever fewer of more
@@ -44,6 +47,15 @@ class Intervals(Generic[Config]):
 
     bounds: tuple[tuple[int, Config], ...]
     last: Config
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All, in the order of their rows; one may be there twice."""
+        return (*(config for _, config in self.bounds), self.last)
+
+    def tree(self, rows: Expr, leaf: Callable[[Config], Node]) -> Node:
+        """The tree over numbers of rows with `leaf` of each."""
+        return decided(rows, [(bound, leaf(config)) for bound, config in self.bounds], leaf(self.last))
 
 
 def by_rows(candidates: Sequence[Config], workload: Workload, limits: GpuLimits, costs: ModuleType,

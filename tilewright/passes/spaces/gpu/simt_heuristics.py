@@ -8,7 +8,7 @@ from itertools import product
 
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu import simt_cost
-from tilewright.passes.spaces.gpu.default_tree import decided, reached
+from tilewright.passes.spaces.gpu.default_tree import reached
 from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows
 from tilewright.passes.spaces.gpu.simt import SimtConfig, why_invalid, widest_bytes
@@ -40,7 +40,7 @@ class Thresholds:
                                  results="not measured: by occupancy arithmetic, fewer leave multiprocessors idle")
     predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared where only rows are unknown",
                                        operator="dense_768x2304",
-                                       results="H200: the fastest predicted of 12 took 1.00-1.05 of the fastest, at 9 sizes")
+                                       results="H200: the fastest predicted of 12 took 1.00-1.09 of the fastest, at 9 sizes")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -67,7 +67,7 @@ def default(workload: Workload, limits: GpuLimits,
     wanted = Wanted(thresholds.predicted_kernels, _GAIN, _NEAR, _GRAIN)
     made = [] if windows or widest > 4 else list(candidates(workload, limits))
     fastest = by_rows(made, workload, limits, simt_cost, wanted)
-    own = (few, middle, large) if fastest is None else (*(c for _, c in fastest.bounds), fastest.last)
+    own = (few, middle, large) if fastest is None else fastest.configs
     configs = tuple(dict.fromkeys((*own, *([single] if left.symbols else []), safe)))
 
     def leaf(config: SimtConfig) -> Node:
@@ -77,7 +77,7 @@ def default(workload: Workload, limits: GpuLimits,
         many = switch(str(results), [(thresholds.large_waves * wave, leaf(middle))], leaf(large))
         node = switch(str(rows), [(thresholds.few_rows, leaf(few))], many)
     else:
-        node = decided(rows, [(bound, leaf(config)) for bound, config in fastest.bounds], leaf(fastest.last))
+        node = fastest.tree(rows, leaf)
     node = Split(str(left), 0, node, leaf(single)) if left.symbols else node
     return few_rows_first(workload, limits, *reached(configs, node))
 

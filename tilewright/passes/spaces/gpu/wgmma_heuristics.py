@@ -93,10 +93,7 @@ def default(workload: Workload, limits: GpuLimits,
     rows, _ = row_and_column_extents(workload)
     wanted = Wanted(t.predicted_kernels, _GAIN, _NEAR)
     fastest = by_rows(list(candidates(workload, limits)), workload, limits, wgmma_cost, wanted)
-    if fastest is None:
-        wide = _by_rules(workload, limits, t, leaf)
-    else:
-        wide = decided(rows, [(bound, leaf(config)) for bound, config in fastest.bounds], leaf(fastest.last))
+    wide = _by_rules(workload, limits, t, leaf) if fastest is None else fastest.tree(rows, leaf)
     others, tree = mma_heuristics.default(workload, limits)
     rest = renumbered(tree, {i: i + len(found) for i in range(len(others))})
     batched = fastest is None and (workload.size("b").constant or 0) >= limits.multiprocessors

@@ -126,6 +126,16 @@ def test_rows_of_f32_run_what_is_predicted_to_take_least(family: str, work: Work
     assert lost.max() < 1.2 and np.exp(np.log(lost).mean()) < 1.08
 
 
+def test_only_operands_that_are_not_aligned_are_copied_by_elements() -> None:
+    scores, values = tensor_cores("M", "N", 64, transposed=True), tensor_cores("M", 64, "K")
+    for n, told in ((43, " result-vec=1"), (42, " result-vec=2"), (48, "")):
+        config = config_text(config_at("mma", scores, H100, M=43, N=n))
+        assert (told in config) and ("-vec=" in config) == bool(told) and " vec=1" not in config
+    for k, told in ((77, " row-vec=1"), (78, " row-vec=2"), (80, "")):
+        config = config_text(config_at("mma", values, H100, M=43, K=k))
+        assert (told in config) and ("-vec=" in config) == bool(told) and " vec=1" not in config
+
+
 def test_one_kernel_where_more_save_nothing() -> None:
     """Of two candidates the slower one everywhere is not taken."""
     work = tensor_cores("M", 4096, 4096, transposed=True)

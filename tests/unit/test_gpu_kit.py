@@ -19,6 +19,7 @@ from tools.gpu_kit import packages
 from tools.gpu_kit.__main__ import STEPS, arguments
 from tools.gpu_kit.build import Plan, _Steps
 from tools.gpu_kit.forms import difference, ends, neighbours
+from tools.gpu_kit.replay_steps import _only_released
 from tools.gpu_kit.results import Step
 
 
@@ -104,3 +105,10 @@ def test_every_step_is_there() -> None:
     for name, module in STEPS.items():
         assert callable(getattr(importlib.import_module(f"tools.gpu_kit.{module}"), name))
         assert arguments([name]).seconds <= 600
+
+
+def test_only_releases_of_a_ring_are_passed_over() -> None:
+    released = "Barrier error detected. Missing wait.\n at kernel+0x16b0\nBarrier error detected. Missing wait.\n"
+    assert _only_released(released)
+    assert not _only_released(released + "Barrier error detected. Divergent thread(s) in block.\n")
+    assert not _only_released("Invalid __shared__ read of size 4 bytes") and not _only_released("")

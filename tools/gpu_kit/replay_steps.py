@@ -73,7 +73,7 @@ def sanitize(step: Step) -> None:
 def _only_released(output: str) -> bool:
     """Are all errors that synccheck found of threads that release a stage again and again? They arrive at an mbarrier that only
     the thread that copies waits for, as a ring of stages wants it; synccheck asks whoever arrives to wait."""
-    found = re.findall(r"Barrier error detected\. ([\w ]+)\.", output)
+    found = re.findall(r"Barrier error detected\. ([^.\n]+)\.", output)
     return bool(found) and set(found) == {"Missing wait"}
 
 

@@ -12,6 +12,7 @@ from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.search.database.measurement_table import OperatorTable
 from tilewright.search.database.workload_form import WorkloadForm
+from tilewright.search.task_scheduler.bandit import UNLIMITED, Trials
 from tilewright.search.task_scheduler.simulation import SimulatedClock
 
 
@@ -63,9 +64,9 @@ class CurveArm:
     def exhausted(self) -> bool:
         return self.done + 1 >= len(self.curve)
 
-    def tune(self, seconds: float) -> list[tuple[int, float]]:
-        points, spent = [], 0.0
-        while spent < seconds and not self.exhausted:
+    def tune(self, seconds: float, trials: Trials = UNLIMITED) -> list[tuple[int, float]]:
+        points, spent = list[tuple[int, float]](), 0.0
+        while spent < seconds and not self.exhausted and len(points) < min(trials.about, trials.most):
             if self.interrupt_at == self.done:
                 raise KeyboardInterrupt
             self.done += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tuning_tables import CurveArm
 
-from tilewright.search.task_scheduler.bandit import Bandit
+from tilewright.search.task_scheduler.bandit import UNLIMITED, Bandit, Trials
 from tilewright.search.task_scheduler.belief import EmceeSampler
 from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool
 from tilewright.search.task_scheduler.policies import (
@@ -137,9 +137,9 @@ def test_an_arm_that_another_bettered_keeps_its_trials() -> None:
     bandit = Bandit([first, second], RoundRobin(), 1.0, BeliefPool(sampler=SHORT))
     tune = first.tune
 
-    def also(seconds: float) -> list[tuple[int, float]]:
+    def also(seconds: float, trials: Trials = UNLIMITED) -> list[tuple[int, float]]:
         second.curve = [0.6, 0.6, 0.6]
-        return tune(seconds)
+        return tune(seconds, trials)
 
     first.tune = also  # type: ignore[method-assign]
     bandit.run(bandit.states[0], 1.0)

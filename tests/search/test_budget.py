@@ -99,7 +99,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def searched(clock: Clock, machine: SlowMachine, operators: int, seconds: float, opening: float = 0.3) -> FoundModel:
+def searched(clock: Clock, machine: SlowMachine, operators: int, budget: ModelBudget, opening: float = 0.3) -> FoundModel:
     log = TuningLog()
     context = MeasureContext(machine, machine, clock.environment(), log)
 
@@ -108,7 +108,7 @@ def searched(clock: Clock, machine: SlowMachine, operators: int, seconds: float,
         return OperatorUse(Tuner(task(name), context, Budget(), TuneOptions(first=0)))
 
     openings = [Opening(1.0 + i, lambda i=i: opened(f"rows{i}")) for i in range(operators)]
-    plan = SearchPlan(ModelBudget(seconds), clock, ModelTuneOptions(RoundRobin()))
+    plan = SearchPlan(budget, clock, ModelTuneOptions(RoundRobin()))
     return search_model(openings, plan, Peak(1e12, 1e12), log)
 
 
@@ -117,12 +117,19 @@ def searched(clock: Clock, machine: SlowMachine, operators: int, seconds: float,
     (10.0, 1, 0.1, 5.0), (60.0, 20, 0.1, 5.0),
 ])
 def test_a_model_is_searched_in_its_time(clock: Clock, seconds: float, operators: int, build: float, run: float) -> None:
-    found = searched(clock, SlowMachine(clock, build, run), operators, seconds)
+    found = searched(clock, SlowMachine(clock, build, run), operators, ModelBudget(seconds))
     assert clock.now <= 1.1 * seconds
     assert found.tuned
     if build < 1 and run < 1:
         assert clock.now >= 0.7 * seconds  # it is used, too
         assert any(t.certificate.trials for t in found.tuned.values())
+
+
+@pytest.mark.parametrize("trials", [40, 100])
+def test_a_model_is_searched_in_its_trials(clock: Clock, trials: int) -> None:
+    found = searched(clock, SlowMachine(clock, 0.1, 0.1), 3, ModelBudget(trials=trials))
+    assert 0.2 * trials <= found.tuner.trials <= 0.6 * trials
+    assert max(s.pulls for s in found.tuner.bandit.states) <= min(s.pulls for s in found.tuner.bandit.states) + 1
 
 
 @pytest.mark.parametrize(("seconds", "build", "run"), [(2.0, 0.1, 0.1), (20.0, 3.0, 0.1), (20.0, 0.1, 5.0)])
@@ -170,13 +177,13 @@ def test_what_was_stopped_is_no_record_and_may_be_built_again(clock: Clock) -> N
 
 
 def test_operators_without_time_keep_what_runs_untuned(clock: Clock) -> None:
-    found = searched(clock, SlowMachine(clock, 0.1, 0.02), 20, 10.0, opening=1.0)
+    found = searched(clock, SlowMachine(clock, 0.1, 0.02), 20, ModelBudget(10.0), opening=1.0)
     assert 1 <= len(found.tuned) < 20 and {f"rows{i}" for i in range(20 - len(found.tuned), 20)} == set(found.tuned)
     assert clock.now <= 11.0
 
 
 def test_a_space_that_takes_most_of_the_time_leaves_little_else_to_do(clock: Clock) -> None:
-    found = searched(clock, SlowMachine(clock, 0.1, 0.02), 20, 10.0, opening=8.0)
+    found = searched(clock, SlowMachine(clock, 0.1, 0.02), 20, ModelBudget(10.0), opening=8.0)
     assert len(found.tuned) == 1 and clock.now <= 11.0
 
 

@@ -33,8 +33,8 @@ class SearchLedger:
     """Of one task.
 
     reckoner: what follows from the records. focus: factors of the importance of each point, while only a part of the range is
-    looked at. gain: what the last proposals promised, as a share of the weighted time. verified: trials of the choice. time:
-    until when what is done now may last: of the search or of its end.
+    looked at. most_trials: of this search, while a slot may take no more. gain: what the last proposals promised, as a share of
+    the weighted time. verified: trials of the choice. time: until when what is done now may last: of the search or of its end.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
@@ -49,6 +49,7 @@ class SearchLedger:
         self.reckoner = make(Subject(task, self.points, options, prior), self.form)
         self.focus: Floats | None = None
         self.gain, self.verified = 1.0, 0
+        self.most_trials = math.inf
         self.time = self.measurer.time
         self.time.costs["opening"] = self.clock() - self._started
         self._evidence: Evidence | None = None
@@ -73,7 +74,8 @@ class SearchLedger:
     @property
     def searching(self) -> bool:
         """Is there budget left beside what is kept for the choice and its certificate?"""
-        return self.spent < self._search_until and self.time.affords() and self._choosable
+        left = self.trials < self.most_trials and self.spent < self._search_until
+        return left and self.time.affords() and self._choosable
 
     @property
     def verifying(self) -> bool:

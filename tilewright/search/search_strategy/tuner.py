@@ -154,8 +154,10 @@ class Tuner:
         return [] if whole is None else [Proposal(whole, chosen[-1].at[-1:], 0.0)]
 
     def _propose(self) -> list[Proposal]:
-        """A batch of new kernels, or as many as there is time to build and measure."""
+        """A batch of new kernels, or as many as there is time to build and measure, or trials for."""
         evidence, taken, most = self.ledger.evidence, self.ledger.taken(), self.options.batch
+        if math.isfinite(left := self.ledger.most_trials - self.ledger.trials):
+            most = min(most, max(1, int(left / self.options.shapes_each)))
         if self._each and math.isfinite(self.ledger.time.seconds):
             most = min(most, max(1, int(self.ledger.time.seconds / self._each)))
         if not evidence.curves:

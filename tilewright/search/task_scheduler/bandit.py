@@ -6,6 +6,7 @@ constant depends on its unit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +21,17 @@ from tilewright.search.task_scheduler.tuning_curve import MOST
 
 _BATCH = 8  # trials under way that count as a slot
 _SAME = 1e-3  # relative change of a latency that counts as a gain
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Of a slot. about: it ends after the round that reaches them. most: no trial is begun beyond them."""
+
+    about: float = math.inf
+    most: float = math.inf
+
+
+UNLIMITED = Trials()
 
 
 class Arm(Protocol):
@@ -53,7 +65,7 @@ class Arm(Protocol):
         """Is nothing left to try?"""
         ...
 
-    def tune(self, seconds: float) -> Sequence[tuple[int, float]]:
+    def tune(self, seconds: float, trials: Trials = UNLIMITED) -> Sequence[tuple[int, float]]:
         """Tune for about so long; (trials, latency) after each trial."""
         ...
 
@@ -149,10 +161,11 @@ class Bandit:
         views = self._views(candidates, pending or {})
         return candidates[self.policy.choose(views, self.slot, self._rng)]
 
-    def run(self, state: ArmState, seconds: float, spent: float | None = None) -> list[tuple[int, float]]:
+    def run(self, state: ArmState, seconds: float, spent: float | None = None,
+            trials: Trials = UNLIMITED) -> list[tuple[int, float]]:
         """Give an arm a slot. spent: what it took, when the caller knows better than `seconds`. Other arms may gain, too."""
         before = {s.order: s.arm.latency for s in self.states}
-        points = list(state.arm.tune(seconds))
+        points = list(state.arm.tune(seconds, trials))
         self.follow(state, points, seconds if spent is None else spent)
         for other in self.states:
             if other is not state and other.arm.latency < before[other.order] * (1 - 1e-9):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.search.database.records import TuningLog
 from tilewright.search.database.slot_records import ArmBelief, SlotRecord
-from tilewright.search.task_scheduler.bandit import Arm, ArmState, Bandit
+from tilewright.search.task_scheduler.bandit import UNLIMITED, Arm, ArmState, Bandit, Trials
 from tilewright.search.task_scheduler.belief_pool import BeliefOptions, BeliefPool, cost_of_fit
 from tilewright.search.task_scheduler.policies import Policy, Recorded, Ucb
 
@@ -182,7 +182,7 @@ class ModelTuner:
         begin, known = self.clock(), len(state.curve)
         complete = False
         try:
-            self.bandit.run(state, seconds)
+            self.bandit.run(state, seconds, trials=self._slot_trials())
             complete = True
         finally:
             spent = self.clock() - begin
@@ -292,6 +292,12 @@ class ModelTuner:
         if longest <= least or not self.options.policy.believes:
             return least
         return max(least, min(_FITS * cost_of_fit(self.clock, self.pool.sampler), longest))
+
+    def _slot_trials(self) -> Trials:
+        """So few that the budget holds several slots, and no more than are left of it."""
+        if self.budget.trials is None:
+            return UNLIMITED
+        return Trials(self.budget.trials / _SLOTS, self.budget.trials - self.trials)
 
     def _longest_slot(self) -> float:
         """So long that the budget holds several."""

@@ -17,6 +17,7 @@ from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.tuner import Tuner
 from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Points
+from tilewright.search.task_scheduler.bandit import UNLIMITED, Trials
 from tilewright.search.task_scheduler.candidate_jobs import At, Candidate, JobEnd
 from tilewright.search.task_scheduler.peak import Peak
 
@@ -84,23 +85,23 @@ class BucketArm:
     def exhausted(self) -> bool:
         return self._idle >= _IDLE or not self.tuner.ledger.time.affords("evidence", "proposing")
 
-    def tune(self, seconds: float) -> list[tuple[int, float]]:
+    def tune(self, seconds: float, trials: Trials = UNLIMITED) -> list[tuple[int, float]]:
         """Rounds of the tuner that look at this bucket only, until the time is over or it has nothing left to gain.
 
         A round goes on past the end of the slot, but not for long, and never past the deadline of the ledger: up to twice as
         long, or for what choosing and learning take once.
         """
         ledger, points = self.tuner.ledger, list[tuple[int, float]]()
-        end = self.clock() + seconds
+        end, begun = self.clock() + seconds, ledger.trials
         least = self.latency
         with ledger.time.until(self.clock() + max(_CUT * seconds, seconds + sum(ledger.time.costs.values()))):
-            while self.clock() < end and not self.exhausted:
+            while self.clock() < end and not self.exhausted and ledger.trials - begun < min(trials.about, trials.most):
                 before = ledger.trials
-                ledger.focus = self._focus
+                ledger.focus, ledger.most_trials = self._focus, begun + trials.most
                 try:
                     self.tuner.step()
                 finally:
-                    ledger.focus = None
+                    ledger.focus, ledger.most_trials = None, math.inf
                 taken = ledger.trials - before
                 worth = taken and ledger.gain >= ledger.options.enough
                 self._idle = 0 if worth or self.tuner.cut else self._idle + 1

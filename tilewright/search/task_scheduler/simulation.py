@@ -19,6 +19,7 @@ from tilewright.search.database.measurement_table import OperatorTable
 from tilewright.search.protocols import Measurement
 from tilewright.search.runner.replay import ReplayBuilder
 from tilewright.search.space.array_types import Floats
+from tilewright.search.task_scheduler.bandit import UNLIMITED, Trials
 from tilewright.search.task_scheduler.peak import Peak
 
 
@@ -171,9 +172,9 @@ class TableArm:
     def exhausted(self) -> bool:
         return bool(self.search.tried[:, list(self.shapes)].all())
 
-    def tune(self, seconds: float) -> list[tuple[int, float]]:
-        points, spent = [], 0.0
-        while spent < seconds:
+    def tune(self, seconds: float, trials: Trials = UNLIMITED) -> list[tuple[int, float]]:
+        points, spent = list[tuple[int, float]](), 0.0
+        while spent < seconds and len(points) < min(trials.about, trials.most):
             config = self.search.next(self.shapes)
             if config is None:
                 break

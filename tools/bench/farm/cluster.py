@@ -87,22 +87,38 @@ def plainly(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The search in one process; writes its model."""
     model, dims = MODELS[args.model]()
     begin, used = time.monotonic(), _used()
-    plain = _tuned(model, dims, args, path, {})
-    return {"trials": args.trials, "plain_seconds": time.monotonic() - begin, "plain_cpu": _used() - used,
-            "kernels": len(plain.program.tables)}
+    states: list[Any] = []
+    plain = _tuned(model, dims, args, path, {"progress": states.append})
+    return {"trials": args.trials, "seed": args.seed, "plain_seconds": time.monotonic() - begin, "plain_cpu": _used() - used,
+            "plain_searched": searched(states), "kernels": len(plain.program.tables)}
 
 
 def farmed(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The search on a cluster; writes its model."""
     model, dims = MODELS[args.model]()
-    record, seconds = on_cluster(args, lambda farm, progress: _tuned(model, dims, args, path,
-                                                                     {"farm": farm, "progress": progress}))
-    return {"nodes": args.nodes, "builders": args.builders, "runners": args.runners, "trials": args.trials,
+    states: list[Any] = []
+
+    def search(farm: tw.Farm, progress: Callable[[Any], None]) -> None:
+        def told(state: Any) -> None:
+            progress(state)
+            states.append(state)
+
+        _tuned(model, dims, args, path, {"farm": farm, "progress": told})
+
+    record, seconds = on_cluster(args, search)
+    return {"seed": args.seed, "nodes": args.nodes, "farm_searched": searched(states),
+            "builders": args.builders, "runners": args.runners, "trials": args.trials,
             "farm_seconds": seconds, "builds": record.builds, "measurements": record.measurements,
             "requests": record.builds + record.measurements, "build_overhead_ms": 1e3 * record.build_overhead,
             "run_overhead_ms": 1e3 * record.run_overhead, "driver": record.driver,
             "driver_cpu_ms_a_candidate": 1e3 * record.driver * record.seconds / max(record.builds, 1),
             "search_seconds": record.seconds}
+
+
+def searched(states: Sequence[Any]) -> int:
+    """Measurements that the slots of a search took, apart from those before, and those that verify and certify."""
+    trials: list[int] = [s.trials for s in states if type(s).__name__ == "ModelProgress"]
+    return trials[-1] - trials[0]
 
 
 def costs(args: argparse.Namespace) -> dict[str, Any]:

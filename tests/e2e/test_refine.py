@@ -32,7 +32,7 @@ W = RNG.standard_normal((48, 80)).astype(np.float32)
 def model(**options: Any) -> CompiledFunction:
     graph = ops.Graph()
     x = graph.input("x", ["M", 48])
-    graph.output(ops.relu(ops.add(ops.matmul(x, graph.input("w", [48, 80])), graph.input("b", [80]))))
+    graph.output(ops.relu(ops.add(ops.matmul(x, graph.input("w", [48, 80])), graph.input("b", [80]))), name="scores")
     return tw.compile(graph, {"M": (1, 64)}, constants={"w": W, "b": W[0]}, options=options)
 
 
@@ -58,6 +58,7 @@ def test_refined_models_give_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     done = refined(capsys, tmp_path, fn)
     assert done["worst"] >= 1 / 1.0301 and done["shapes"] == 2
     new = tw.load(tmp_path / "n.tw")
+    assert [o.name for o in new.outputs] == ["scores"]
     assert new.program.constants == fn.program.constants and new.program.asked == fn.program.asked
     for rows in (1, 5, 17, 33, 64):
         x = RNG.standard_normal((rows, 48)).astype(np.float32)

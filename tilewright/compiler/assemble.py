@@ -41,8 +41,8 @@ LINES = 10_000  # of a function, from which code around the kernels is not optim
 
 
 def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -> Bundle:
-    """Emit and compile the host program. tables: of the model's workloads. like: a bundle of the same model, whose constants and
-    nesting of arguments and results are taken over; the model's own constants are blank then."""
+    """Emit and compile the host program. tables: of the model's workloads. like: a bundle of the same model, whose constants,
+    names of results, and nesting of arguments and results are taken over; the model's own constants are blank then."""
     compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
     near, gpu = compilation.host, compilation.on_gpu
     arch = host_target(near).arch
@@ -69,8 +69,9 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     hidden = len(plan.ragged) + len([s for s in plan.sums if any(a.name == s for a in ingested.inputs)])
     visible = kept[: len(kept) - hidden]  # offsets of ragged dims and sums of lengths come last and belong to no structure
     inputs = tuple(ingested.inputs[i] for i in kept)
-    outputs = ingested.outputs if plan.ragged else tuple(
-        replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, ingested.outputs, strict=True))
+    named = ingested.outputs if like is None else like.program.outputs  # the text of a saved model does not name its results
+    outputs = named if plan.ragged else tuple(
+        replace(o, name=a.name, dtype=a.dtype) for o, a in zip(plan.outputs, named, strict=True))
     tree = stored_tree(plan, gpu)
     shared = {call: number for number, step in enumerate(plan.launches()) if len(step.calls) > 1 for call in step.calls}
     outer = plan.ragged[0].dim.over if plan.ragged else ""

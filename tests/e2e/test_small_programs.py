@@ -258,3 +258,22 @@ def test_a_tensor_read_element_by_element_and_by_its_loops(other: str) -> None:
       return %r : tensor<?x4xf32>
     }}"""
     check(text, {"arg0.0": (1, 9), "arg1.0": (1, 9)}, (f32(5, 4), np.array([4, 0, 3, 3, 1])))
+
+
+def test_a_sum_of_hundreds_of_single_values() -> None:
+    """One kernel, whose last value is computed from one that is computed from another, hundreds deep."""
+    count = 240
+    arguments = ", ".join(f"%x{n}: tensor<f32>" for n in range(count))
+    lines = [f"""%y{n} = linalg.generic {{indexing_maps = [#m, #m, #m], iterator_types = []}}
+      ins({f"%y{n - 1}" if n > 1 else "%x0"}, %x{n} : tensor<f32>, tensor<f32>) outs(%e : tensor<f32>) {{
+      ^bb0(%a: f32, %b: f32, %o: f32):
+        %r = arith.addf %a, %b : f32
+        linalg.yield %r : f32
+      }} -> tensor<f32>""" for n in range(1, count)]
+    text = f"""#m = affine_map<() -> ()>
+    func.func @main({arguments}) -> tensor<f32> {{
+      %e = tensor.empty() : tensor<f32>
+      {" ".join(lines)}
+      return %y{count - 1} : tensor<f32>
+    }}"""
+    check(text, {}, [f32() for _ in range(count)])

@@ -80,10 +80,32 @@ class Evaluator:
         if outermost:
             self._memo = {}
         try:
+            for before in () if coords else self._single_values(value):
+                self._element(before, coords, mask)
             return self._element(value, coords, mask)
         finally:
             if outermost:
                 self._memo = None
+
+    def _single_values(self, value: ir.Value) -> list[ir.Value]:
+        """Single values that one is computed from, each behind those that it is computed from itself: a sum of hundreds of norms
+        is deeper than Python's stack."""
+        found: list[ir.Value] = []
+        seen: set[ir.Value] = set()
+        pending = [(value, False)]
+        while pending:
+            at, complete = pending.pop()
+            op = owner(at)
+            if complete:
+                found.append(at)
+            elif at not in seen and at not in self.known and at not in self.memories and op is not None:
+                seen.add(at)
+                if op.name == "linalg.generic" and not iterator_kinds(op):
+                    arguments = op.regions[0].blocks[0].arguments
+                    used = (o for o, a in zip(op.operands, arguments, strict=True) if next(iter(a.uses), None) is not None)
+                    single = (o for o in used if isinstance(o.type, ir.RankedTensorType) and not ir.RankedTensorType(o.type).rank)
+                    pending += [(at, True), *((o, False) for o in single)]
+        return found[:-1]
 
     @contextmanager
     def kept(self) -> Iterator[None]:

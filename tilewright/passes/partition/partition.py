@@ -282,7 +282,7 @@ class Partition:
         beside them."""
         if region.frame or not (source.columns or source.parts):
             return False
-        others = {r for o in region.ops for r in self.sources(o)} - {source}
+        others = (r for o in region.ops for r in self.sources(o) if r is not source)
         return any(not (other.columns and other.frame == source.frame) and not self.paths.leads(other.root, source.root)
                    for other in others)
 

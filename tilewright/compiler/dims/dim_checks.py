@@ -9,7 +9,7 @@ from tilewright.compiler.dims.dim_equations import Equation
 from tilewright.compiler.dims.op_location import where
 from tilewright.compiler.dims.read_bounds import bound_reads
 from tilewright.passes.analysis.assert_facts import assert_facts
-from tilewright.passes.analysis.control_flow import carried_counters
+from tilewright.passes.analysis.control_flow import carried_counters, where_run
 from tilewright.passes.linalg.symbolic import SymbolicShapes, mixed
 from tilewright.passes.mlir import ir, walk
 from tilewright.runtime.errors import IngestError
@@ -42,27 +42,28 @@ def model_checks(fn: ir.Operation, open_equations: Sequence[Equation]) -> tuple[
             raise IngestError(
                 f"{at} depends on data, not on shapes: remove it from the model, or return its condition as a result"
             )
-        conditions.note(fact.violation, f"{at} does not hold")
+        with conditions.inside(where_run(fact.op, shapes)):
+            conditions.note(fact.violation, f"{at} does not hold")
         fact.op.erase()
     ops = walk(fn)
-    for excess, message in _slice_bounds(ops, shapes):
-        conditions.note(excess, message)
+    for op in ops:
+        if op.name in ("tensor.extract_slice", "tensor.insert_slice"):
+            with conditions.inside(where_run(op, shapes)):
+                for excess, message in _slice_bounds(op, shapes):
+                    conditions.note(excess, message)
     bound_reads(ops, shapes, conditions)
     return conditions.checks()
 
 
-def _slice_bounds(ops: Sequence[ir.Operation], shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
-    for op in ops:
-        if op.name not in ("tensor.extract_slice", "tensor.insert_slice"):
-            continue
-        first = 1 if op.name == "tensor.extract_slice" else 2
-        whole = shapes.dims(op.operands[first - 1])
-        parts = [mixed(op, n, first + i) for i, n in enumerate(("static_offsets", "static_sizes", "static_strides"))]
-        for axis, (extent, *mix) in enumerate(zip(whole, *parts, strict=True)):
-            values = [Expr.of(m) if isinstance(m, int) else shapes.expr(m) for m in mix]
-            if any(v is None for v in values):
-                raise IngestError(f"{op.name} at {where(op)} takes a slice whose place depends on data: use a gather")
-            offset, size, stride = (v for v in values if v is not None)
-            beyond = offset + (size - 1) * stride + 1 - extent
-            for excess in (beyond, -offset):
-                yield excess, f"{op.name} at {where(op)} leaves its operand along axis {axis} of extent {extent}"
+def _slice_bounds(op: ir.Operation, shapes: SymbolicShapes) -> Iterator[tuple[Expr, str]]:
+    first = 1 if op.name == "tensor.extract_slice" else 2
+    whole = shapes.dims(op.operands[first - 1])
+    parts = [mixed(op, n, first + i) for i, n in enumerate(("static_offsets", "static_sizes", "static_strides"))]
+    for axis, (extent, *mix) in enumerate(zip(whole, *parts, strict=True)):
+        values = [Expr.of(m) if isinstance(m, int) else shapes.expr(m) for m in mix]
+        if any(v is None for v in values):
+            raise IngestError(f"{op.name} at {where(op)} takes a slice whose place depends on data: use a gather")
+        offset, size, stride = (v for v in values if v is not None)
+        beyond = offset + (size - 1) * stride + 1 - extent
+        for excess in (beyond, -offset):
+            yield excess, f"{op.name} at {where(op)} leaves its operand along axis {axis} of extent {extent}"

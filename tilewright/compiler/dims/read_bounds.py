@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tilewright.compiler.dims.conditions import Conditions
 from tilewright.compiler.dims.loop_extremes import LoopBox
 from tilewright.compiler.dims.op_location import where
-from tilewright.passes.analysis.control_flow import CONTROL
+from tilewright.passes.analysis.control_flow import CONTROL, where_run
 from tilewright.passes.linalg.shape_values import ShapeValues
 from tilewright.passes.linalg.structured import body, loop_extents
 from tilewright.passes.linalg.symbolic import COUNTERS, DIVISIONS, MAY_BE_EMPTY, SymbolicShapes, evaluate_affine, integer
@@ -36,19 +36,20 @@ def bound_reads(ops: Sequence[ir.Operation], shapes: SymbolicShapes, conditions:
     spaces: dict[ir.Operation, _Space] = {}
     sizes = ShapeValues(shapes.fn)
     for op in ops:
-        name = op.name
-        if name.startswith("linalg."):
-            if name not in _LOOPS and len(op.regions):
-                _maps(op, shapes, conditions)
-        elif name in _MAKERS:
-            _sizes(op, shapes, conditions)
-        elif name in DIVISIONS and op.parent.operation == shapes.fn:
-            _division(op, shapes, conditions)
-        elif name == "tensor.extract":
-            parent = op.parent.operation
-            if parent not in spaces:
-                spaces[parent] = _Space.of(parent, shapes, conditions)
-            _extract(op, spaces[parent], conditions, sizes)
+        with conditions.inside(where_run(op, shapes)):
+            name = op.name
+            if name.startswith("linalg."):
+                if name not in _LOOPS and len(op.regions):
+                    _maps(op, shapes, conditions)
+            elif name in _MAKERS:
+                _sizes(op, shapes, conditions)
+            elif name in DIVISIONS and op.parent.operation == shapes.fn:
+                _division(op, shapes, conditions)
+            elif name == "tensor.extract":
+                parent = op.parent.operation
+                if parent not in spaces:
+                    spaces[parent] = _Space.of(parent, shapes, conditions)
+                _extract(op, spaces[parent], conditions, sizes)
 
 
 def _sizes(op: ir.Operation, shapes: SymbolicShapes, conditions: Conditions) -> None:

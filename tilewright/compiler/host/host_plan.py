@@ -48,7 +48,7 @@ from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.errors import BuildError
-from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, plan
+from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, larger, plan
 from tilewright.runtime.program.program import Argument, DimInfo
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType
@@ -440,7 +440,7 @@ class _Planner:
         for d in self.shapes.dims(value):
             total = total * d
         counters = [c for loop in self.loops for c in carried_counters(loop, self.shapes)]
-        return at_most(total, counters, self.plan.bounds)
+        return larger(at_most(total, counters, self.plan.bounds), Expr.of(0), self.plan.bounds)  # below 0 where it is not made
 
     def _buffer(self, value: ir.Value) -> ir.Value:
         return self._view(value).buffer

@@ -42,7 +42,7 @@ from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH
-from tilewright.runtime.program.arena_plan import ALIGNMENT, workspace_stride
+from tilewright.runtime.program.arena_plan import ALIGNMENT, larger, workspace_stride
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Check
@@ -144,7 +144,7 @@ class HostProgram:
             local = dict(zip(call.workload.dims, call.dims, strict=True))
             for kernel in self.tables[self.table_of[number]].kernels:
                 most_of_any = self._for_any_sequence(Expr.parse(kernel.workspace).substitute(local))
-                need = workspace_stride(at_most(most_of_any, counters, self.plan.bounds))
+                need = larger(workspace_stride(at_most(most_of_any, counters, self.plan.bounds)), Expr.of(0), self.plan.bounds)
                 if need != Expr.of(0):
                     most = most.maximum(need) if most != Expr.of(0) else need
         return most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import isfinite
 from typing import Union
 
@@ -107,6 +108,15 @@ def scan(graph: Graph, count: Size, body: Callable[..., State], *state: Tensor, 
     return loop.emitted([*lines, *placed], [*made[:len(state)], *put], [*state, *whole])
 
 
+@dataclass(frozen=True)
+class _Counter:
+    """A counter inside its loop, as at most `largest`."""
+
+    name: str
+    start: Expr
+    largest: Expr
+
+
 class _Counted:
     """A loop whose counter is a dim. inside: what its body knows the carried tensors by."""
 
@@ -121,16 +131,17 @@ class _Counted:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """The counter can be read, and its range is known."""
-        graph, ranges = self.graph, self.graph.ranges
+        graph, ranges, outer = self.graph, self.graph.ranges, self.graph.counters
         lo, hi = graph.bounds(self.first)[0], graph.bounds(self.last - 1)[1]
         if isfinite(lo) and isfinite(hi):
             graph.ranges = {**ranges, f"i_{self.counter[1:]}": (int(lo), max(int(lo), int(hi)))}
+        graph.counters = (*outer, _Counter(f"i_{self.counter[1:]}", self.first, self.last - 1))
         graph.emitter.sources[self.number] = self.counter
         try:
             yield
         finally:
             del graph.emitter.sources[self.number]
-            graph.ranges = ranges
+            graph.ranges, graph.counters = ranges, outer
 
     def built(self, body: Callable[..., State], state: Sequence[Tensor]) -> tuple[list[str], list[Tensor]]:
         """The body's lines, and what it gives."""

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
 from tilewright.compiler.ops.promotion import Promotion, result_type
+from tilewright.runtime.counters import Counted, at_most
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
@@ -94,10 +95,12 @@ class Graph:
     promotion: what operators do with operands of different element types.
     ranges: least and greatest value of dims, where they are known already; extents are simplified by them. A dim that is not
         named may be anything from 0 on.
+    counters: of the loops whose bodies are being built, outer ones first.
     """
 
     promotion: Promotion = Promotion.TORCH
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    counters: tuple[Counted, ...] = ()
     emitter: Emitter = field(default_factory=Emitter, repr=False)
     _arguments: list[str] = field(default_factory=list, repr=False)
     _names: list[str] = field(default_factory=list)
@@ -184,8 +187,13 @@ class Graph:
         return bounds(expr, self.ranges)
 
     def at_least(self, a: Expr, b: Expr | int) -> bool:
-        """Is a >= b for every shape?"""
-        return self.bounds(a - b)[0] >= 0
+        """Is a >= b for every shape, at every step of the loops that are being built?"""
+        if self.bounds(a - b)[0] >= 0:
+            return True
+        try:
+            return bool(self.counters) and self.bounds(at_most(b - a, self.counters, self.ranges))[1] <= 0
+        except ValueError:  # it has no largest value
+            return False
 
     def smaller(self, a: Expr, b: Expr) -> Expr:
         """min(a, b), decided now where the ranges allow it."""

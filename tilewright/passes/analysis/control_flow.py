@@ -50,6 +50,20 @@ def condition_of(op: ir.Operation) -> ir.Value:
     return op.operands[0] if op.name == "scf.if" else operations(op.regions[0].blocks[0])[-1].operands[0]
 
 
+def where_run(op: ir.Operation, shapes: SymbolicShapes) -> list[Expr]:
+    """Expressions of dims and counters, none of which is positive where an operation is run at all: of the loops and of the
+    branches on shapes around it."""
+    found: list[Expr] = []
+    block, outer = op.block, op.parent.operation
+    while outer.name != "func.func":
+        if outer.name == "scf.while" and block == outer.regions[1].blocks[0]:
+            found += [c.start - c.largest for c in carried_counters(outer, shapes)]
+        elif outer.name == "scf.if" and (fails := violation(condition_of(outer), shapes)) is not None:
+            found.append(fails if block == outer.regions[0].blocks[0] else 1 - fails)
+        block, outer = outer.block, outer.parent.operation
+    return found
+
+
 def positive_where(condition: ir.Value, shapes: SymbolicShapes) -> Expr | None:
     """An expression of the dims that is above 0 just where a condition holds; None when it depends on data."""
     fails = violation(condition, shapes)

@@ -101,7 +101,7 @@ class _Hoisted:
 
     def _grows(self, op: ir.Operation, value: ir.Value) -> bool:
         """Has a value more elements than all that it is computed from? Its reader computes it from those just as well."""
-        if is_contraction(op) or "reduction" in iterator_kinds(op):
+        if is_contraction(op) or op.name == "linalg.softmax" or "reduction" in iterator_kinds(op):
             return False
         read = sum(self._elements(v) for v in _read(op))
         return self._elements(value) > max(read, 1)

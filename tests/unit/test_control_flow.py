@@ -15,8 +15,9 @@ from tilewright import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
-from tilewright.compiler.host.plan_steps import Loop, Temp
+from tilewright.compiler.host.plan_steps import Launch, Loop, Temp, all_steps
 from tilewright.compiler.reference import evaluate
+from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.errors import DTypeError, IngestError, OptionError, ShapeError
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.steps import LoopStep
@@ -266,3 +267,22 @@ def test_graphs_are_for_cuda_alone() -> None:
             tw.compile(LOOP, {"N": (0, 64), "T": (0, 9)}, target, options={"graphs": "on"})
     with pytest.raises(OptionError, match="only functions for CUDA"):
         compiled(LOOP, N=(0, 64), T=(0, 9)).graphs()
+
+
+def test_products_of_steps_stay_in_their_loop_from_so_many_rows_on_as_fill_the_vectors() -> None:
+    """An LSTM of batch 16: one product of all steps, where vectors are wide; with narrow ones it is as fast where it is."""
+    def products(target: str) -> int:
+        g = ops.Graph()
+        x, w, r = g.input("x", ["T", 16, 256]), g.input("w", [256, 256]), g.input("r", [256, 256])
+
+        def body(t: Expr, h: ops.Tensor) -> tuple[ops.Tensor, ...]:
+            h = ops.tanh(ops.matmul(ops.select(x, 0, t), w) + ops.matmul(h, r))
+            return h, h
+
+        g.output(ops.scan(g, x.dims[0], body, g.full([16, 256], 0, "f32"))[-1])
+        plan = outline(Compilation(g.module_text(), {"T": (1, 64)}, full_target(target))).plan
+        (loop,) = (step for step in plan.steps if isinstance(step, Loop))
+        inside = [plan.calls[n] for step in all_steps(loop.body) if isinstance(step, Launch) for n in step.calls]
+        return sum(call.workload.kind is Kind.CONTRACTION for call in inside)
+
+    assert products("host:x86-64-v4") == 1 and products("host:x86-64-v3") == 2

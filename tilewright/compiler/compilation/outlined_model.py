@@ -246,9 +246,8 @@ def _operations(module: ir.Module) -> dict[str, tuple[tuple[int, ...], ...]]:
 def _scans(limits: Limits) -> list[Pass]:
     """Loops that work element by element on what they carry become kernels; the others do less. A product of some rows fills the
     registers of a host, not the multiprocessors of a GPU, whose launches are the same at each step."""
-    host = isinstance(limits, HostLimits)
-    return [LoopsToScans(), HoistFromLoops(rows=ROWS_OF_A_STEP if host else 0), *([SkipZeroProducts()] if host else []),
-            Mlir("canonicalize,cse")]
+    rows = ROWS_OF_A_STEP * limits.vector_bytes // 32 if isinstance(limits, HostLimits) else 0
+    return [LoopsToScans(), HoistFromLoops(rows=rows), *([SkipZeroProducts()] if rows else []), Mlir("canonicalize,cse")]
 
 
 def _in_place(limits: Limits) -> UpdateInPlace:

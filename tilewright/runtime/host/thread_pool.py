@@ -7,8 +7,9 @@ one cache line with all that a worker needs to know of the loop, and parts done 
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
 meet, and there are six a thread, so that cores of unequal speed end together. A loop that was short when its kernel last ran has
-one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. Who runs a
-part has no influence on its result.
+one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. A few times
+it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
+is not known before. Now and then the other way is tried again. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core leaves it by a short
 sleep: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -37,6 +38,7 @@ _TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
 _NO_TICKS = "ret i64 0"
 _SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
 _LAG = 16 * 300  # sixteenths of ticks until a worker has the word and the caller knows that it is done
+_TRIALS, _TURNS = 4, 1 << 14  # so many of so many launches of a short loop are by the way that took longer
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 
 
@@ -45,7 +47,7 @@ def runtime_object_ir(arch: str | None = None) -> str:
     arch = arch or machine()
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
     pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
-    pool = pool.replace("$LAG", str(_LAG))
+    pool = pool.replace("$LAG", str(_LAG)).replace("$TRIALS", str(_TRIALS)).replace("$TURNS", str(_TURNS - 1))
     pool = pool.replace("$TICKS", _TICKS.get(arch, _NO_TICKS)).replace("$SHORT", str(_SHORT if arch in _TICKS else 0))
     return pool + enter_ir(arch) + places_ir() + arena_pool_ir() + interrupts_ir()
 
@@ -66,7 +68,7 @@ _POOL = """
 @busy = internal alias i64, ptr @owner
 @total = internal alias i64, getelementptr (i64, ptr @owner, i64 1)
 @sleepers = internal global i64 0, align 64
-@known = internal global [64 x [2 x i64]] zeroinitializer, align 64
+@known = internal global [128 x [4 x i64]] zeroinitializer, align 64
 @workers = internal global i64 0, align 64
 @mutex = internal global [128 x i8] zeroinitializer, align 64
 @wake = internal global [128 x i8] zeroinitializer, align 64
@@ -125,13 +127,75 @@ curve:
   ret i64 %chosen
 }
 
-; What a unit of a kernel took, by the kernel's address: ticks of all threads in sixteenths. Only the owner of @busy looks.
+; Of a kernel, by its address: the address, what a unit took in sixteenths of ticks of all threads together, and of the caller
+; alone (0: not tried), and launches since it was short. Only the owner of @busy looks.
 define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
   %address = ptrtoint ptr %kernel to i64
   %line = lshr i64 %address, 4
-  %number = and i64 %line, 63
-  %found = getelementptr [64 x [2 x i64]], ptr @known, i64 0, i64 %number
+  %number = and i64 %line, 127
+  %found = getelementptr [128 x [4 x i64]], ptr @known, i64 0, i64 %number
   ret ptr %found
+}
+
+; Is this launch of a loop one for the caller alone?
+define internal i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
+entry:
+  %address = ptrtoint ptr %kernel to i64
+  %key = load i64, ptr %entry_of
+  %same = icmp eq i64 %key, %address
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  %each = load i64, ptr %field
+  %all = mul i64 %each, %units
+  %little = icmp ult i64 %all, $SHORT
+  %short = and i1 %same, %little
+  br i1 %short, label %compare, label %together
+compare:
+  %alone_field = getelementptr i64, ptr %entry_of, i64 2
+  %own = load i64, ptr %alone_field
+  %turns_field = getelementptr i64, ptr %entry_of, i64 3
+  %turns = load i64, ptr %turns_field
+  %next = add i64 %turns, 1
+  store i64 %next, ptr %turns_field
+  %untried = icmp eq i64 %own, 0
+  %busy_time = mul i64 %own, %threads
+  %less = icmp ult i64 %busy_time, %each
+  %tried = xor i1 %untried, true
+  %better = and i1 %tried, %less
+  %turn = and i64 %turns, $TURNS
+  %trial = icmp ult i64 %turn, $TRIALS
+  %chosen = xor i1 %better, %trial
+  ret i1 %chosen
+together:
+  ret i1 false
+}
+
+; What a unit took as it is remembered: less at once, more by and by.
+define internal i64 @calmed(i64 %before, i64 %now) alwaysinline nounwind {
+  %twice = shl i64 %before, 1
+  %most = add i64 %twice, 1
+  %least = call i64 @llvm.smin.i64(i64 %now, i64 %most)
+  %new = icmp eq i64 %before, 0
+  %found = select i1 %new, i64 %now, i64 %least
+  ret i64 %found
+}
+
+define internal void @remember_alone(ptr %entry_of, i64 %elapsed, i64 %units) alwaysinline nounwind {
+entry:
+  %fine = shl i64 %elapsed, 4
+  %each = udiv i64 %fine, %units
+  %some = call i64 @llvm.smax.i64(i64 %each, i64 1)
+  %field = getelementptr i64, ptr %entry_of, i64 2
+  %before = load i64, ptr %field
+  %calm = call i64 @calmed(i64 %before, i64 %some)
+  store i64 %calm, ptr %field
+  %long = icmp uge i64 %fine, $SHORT
+  br i1 %long, label %grown, label %exit
+grown: ; it is not short any more: the next one is for all threads
+  %all_field = getelementptr i64, ptr %entry_of, i64 1
+  store i64 %each, ptr %all_field
+  br label %exit
+exit:
+  ret void
 }
 
 ; Units of the caller's part; negative where the loop was not short.
@@ -160,13 +224,29 @@ define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threa
 }
 
 define internal void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
+entry:
   %address = ptrtoint ptr %kernel to i64
   %spent = mul i64 %elapsed, %threads
   %fine = shl i64 %spent, 4
   %each = udiv i64 %fine, %units
   %field = getelementptr i64, ptr %entry_of, i64 1
+  %key = load i64, ptr %entry_of
+  %same = icmp eq i64 %key, %address
+  br i1 %same, label %again, label %first
+again:
+  %before = load i64, ptr %field
+  %calm = call i64 @calmed(i64 %before, i64 %each)
+  %long = icmp uge i64 %fine, $SHORT
+  %kept = select i1 %long, i64 %each, i64 %calm
+  store i64 %kept, ptr %field
+  ret void
+first:
   store i64 %address, ptr %entry_of
   store i64 %each, ptr %field
+  %alone_field = getelementptr i64, ptr %entry_of, i64 2
+  store i64 0, ptr %alone_field
+  %turns_field = getelementptr i64, ptr %entry_of, i64 3
+  store i64 0, ptr %turns_field
   ret void
 }
 
@@ -348,6 +428,18 @@ alone:
   call void %kernel(ptr %slots, i64 0, i64 %units, ptr %workspace)
   br label %exit
 owner:
+  %entry_of = call ptr @entry_of(ptr %kernel)
+  %own = call i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  br i1 %own, label %single, label %crew
+single:
+  %started = call i64 @ticks()
+  call void %kernel(ptr %slots, i64 0, i64 %units, ptr %workspace)
+  %ended = call i64 @ticks()
+  %taken = sub i64 %ended, %started
+  call void @remember_alone(ptr %entry_of, i64 %taken, i64 %units)
+  store atomic i64 0, ptr @busy release, align 8
+  br label %exit
+crew:
   %wanted = sub i64 %t, 1
   %have = load i64, ptr @workers
   %few = icmp ult i64 %have, %wanted
@@ -362,7 +454,6 @@ publish:
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
   call void @settle()
-  %entry_of = call ptr @entry_of(ptr %kernel)
   %first = call i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
   %short = icmp sge i32 %first, 0
   store i32 %first, ptr @first

@@ -7,7 +7,7 @@ one cache line with all that a worker needs to know of the loop, and parts done 
 that change cores take most of the time of a short loop. The caller takes parts from the front and the first worker from the
 back, so that what one loop leaves in a core's cache is there for the next. Parts become smaller towards the middle, where they
 meet, and there are six a thread, so that cores of unequal speed end together. A loop that was short when its kernel last ran has
-one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. A few times
+one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. At times
 it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
 is not known before. Now and then the other way is tried again. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a

@@ -22,7 +22,7 @@ from tilewright.runtime.program.dispatch import select
 
 LIMITS = {"host": replace(AVX512, permutes=True, byte_products=4),
           "host:x86-64-v3": replace(AVX2, permutes=True, byte_products=2)}
-needs_wide = pytest.mark.skipif("avx512_vnni" not in cpu_features(), reason="the CPU has no AVX-512 VNNI")
+needs_wide = pytest.mark.skipif("avx512vnni" not in cpu_features(), reason="the CPU has no AVX-512 VNNI")
 BOTH = [pytest.param("host", marks=needs_wide), "host:x86-64-v3"]
 FORMATS = (Coded(100, 128, rows=32), Coded(33, 80, 4, 16, "u8", rows=16), Coded(48, 96, 2, 48, "f32", rows=48),
            Coded(7, 40, 2, 0, rows=0), Coded(50, 72, 8, 24, 0.0, rows=24), Coded(64, 160, 1, 32, rows=32),

@@ -26,8 +26,12 @@ from tilewright.passes.spaces.host.host_pools import HostPoolsConfig, PoolFormat
 from tilewright.passes.spaces.host.host_pools_cost import extents, kernel_cost
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.limits import HostLimits
 
 RNG = np.random.default_rng(5)
+VBMI = replace(AVX2, vector_bytes=64, vector_registers=32, byte_products=4, byte_permutes=True)
+needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")
 
 
 def model(n: int, k: int, entries: int, books: int = 1, element: str = "f4",
@@ -67,21 +71,30 @@ def check(fn: tw.CompiledFunction, weight: np.ndarray, rows: tuple[int, ...]) ->
     (100, 72, 16), (37, 40, 256, 2, "f2"), (7, 8, 5, 1, "i1", np.linspace(0.5, 2, 7, dtype=np.float32)),
     (64, 136, 64, 1, "i1", 0.25),
 ])
-def test_products_of_any_number_of_rows(case: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("target", [pytest.param("host", marks=needs_permutes), "host:x86-64-v3"])
+def test_products_of_any_number_of_rows(case: tuple[int, int, int], target: str) -> None:
     g, weight, _ = model(*case)
-    fn = tw.compile(g, {"M": (0, 99)}, target="host:x86-64-v3")
+    fn = tw.compile(g, {"M": (0, 99)}, target=target)
     assert "host_pools" in str(fn.explain(M=3))
+    assert ("permute" in str(fn.explain(M=1))) == (target == "host" and len(weight) >= 32)
     check(fn, weight, (0, 1, 3, 4, 7, 8, 17))
 
 
-def test_kernels_keep_to_their_operands_for_every_configuration() -> None:
+CONFIGS = (HostPoolsConfig(1, 2, 32, 1), HostPoolsConfig(4, 1, 64, 4), HostPoolsConfig(8, 64, 256, 16),
+           HostPoolsConfig(1, 32, 96, 0))
+PERMUTED = (HostPoolsConfig(1, 2, 64, 1, permute=True), HostPoolsConfig(1, 7, 128, 0, permute=True))
+
+
+@pytest.mark.parametrize("configs,limits,target", [(CONFIGS, AVX2, "host:x86-64-v3"),
+                                                   pytest.param(PERMUTED, VBMI, "host", marks=needs_permutes)])
+def test_kernels_keep_to_their_operands_for_every_configuration(configs: tuple[HostPoolsConfig, ...], limits: HostLimits,
+                                                                target: str) -> None:
     g, weight, (index, pool) = model(77, 88, 20)
     found = workload(g)
     assert PoolFormat.of(found) == PoolFormat(20, 8, 1, "f32")
-    for config in (HostPoolsConfig(1, 2, 32, 1), HostPoolsConfig(4, 1, 64, 4), HostPoolsConfig(8, 64, 256, 16),
-                   HostPoolsConfig(1, 32, 96, 0)):
-        assert why_invalid(config, found, AVX2) is None
-        kernel = load(found.ir, config_text(config), "host:x86-64-v3")
+    for config in configs:
+        assert why_invalid(config, found, limits) is None
+        kernel = load(found.ir, config_text(config), target)
         for m in (1, 5, 19):
             x = RNG.standard_normal((m, 88)).astype(np.float32)
             given = []
@@ -104,6 +117,10 @@ def test_configurations_that_are_no_kernel_say_why() -> None:
     assert why_invalid(HostPoolsConfig(3), found, AVX2).startswith("blocks: ")
     assert why_invalid(HostPoolsConfig(columns=40), found, AVX2).startswith("whole-panels: ")
     assert why_invalid(HostPoolsConfig(8, 1024), found, AVX2).startswith("table-in-cache: ")
+    config = PERMUTED[0]
+    for bad, limits in ((config, AVX2), (replace(config, columns=96), VBMI), (replace(config, shuffle=True), VBMI)):
+        assert why_invalid(bad, found, limits).startswith("permute: ")
+    assert any(c.permute for c in space(found, VBMI)) and not any(c.permute for c in space(found, AVX2))
     every = list(space(found, AVX2))
     assert {c.rows for c in every} == {1, 4, 8} and set(kernel_cost(every[0], found, AVX2).tiles) <= set(extents(found))
     odd = workload(model(64, 64, 1)[0])

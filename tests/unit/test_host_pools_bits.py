@@ -9,8 +9,11 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.passes.spaces.host.host_pools import NARROW_BITS, sums_in_16_bits
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.host.host_cpu import cpu_features
 
 RNG = np.random.default_rng(8)
+PERMUTED = ((1, 64, 100, 2400), (2, 130, 97, 1200), (1, 100, 300, 4096))  # more groups than are added in 16 bits at once
+needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")
 
 
 def rounded(x: np.ndarray, bits: int, per: str = "tensor",
@@ -28,7 +31,8 @@ def rounded(x: np.ndarray, bits: int, per: str = "tensor",
 
 
 @pytest.mark.parametrize("books,entries,n,k,target", [(1, 40, 40, 72, "host:x86-64-v3"), (2, 256, 264, 24, "host:x86-64-v3"),
-                                                      (1, 16, 300, 200, "host:x86-64-v2")])
+                                                      (1, 16, 300, 200, "host:x86-64-v2"),
+                                                      *(pytest.param(*c, "host", marks=needs_permutes) for c in PERMUTED)])
 def test_every_width_is_exact(books: int, entries: int, n: int, k: int, target: str) -> None:
     g = ops.Graph()
     values, _ = ops.round_to_bits(g.input("x", ["M", k]), g.dim("A"), per="row")
@@ -45,6 +49,8 @@ def test_every_width_is_exact(books: int, entries: int, n: int, k: int, target: 
         want = rounded(x, bits, "row")[0].astype(np.int64) @ weight.T
         for rows in (1, 3, 8, 16, 37):
             assert np.array_equal(fn(x[:rows], bits), want[:rows]), (bits, rows)
+    if target == "host":
+        assert {"bits=5 permute", "bits=8 permute"} <= {str(fn.explain(M=1, A=a)).partition("mc=1 ")[2][:14] for a in (5, 6)}
     if target.endswith("v3"):
         texts = {str(fn.explain(M=32, A=bits)).partition("bits=")[2][:1] for bits in range(1, 9)}
         assert "8" in texts and len(texts) > 1

@@ -20,6 +20,7 @@ class HostLimits:
     two, widened to 16 bits (vpmaddwd of AVX2); 1 where there is none.
     multiply_adds: vectors of f32 that it multiplies and adds a cycle.
     permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
+    byte_permutes: does one take 64 bytes in any order (vpermb of AVX-512 VBMI)?
     calibrated: thresholds of the untuned choices as this machine was measured to want them, "family.name" -> value.
     """
 
@@ -32,6 +33,7 @@ class HostLimits:
     bf16_pairs: bool = False
     threads: int = 0
     permutes: bool = False
+    byte_permutes: bool = False
     byte_products: int = 1
     multiply_adds: int = 2
     calibrated: tuple[tuple[str, int], ...] = ()

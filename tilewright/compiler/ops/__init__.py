@@ -52,6 +52,7 @@ from tilewright.compiler.ops.pointwise import (
     tanh,
     where,
 )
+from tilewright.compiler.ops.pooled_weight import PooledWeight
 from tilewright.compiler.ops.pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,
@@ -93,6 +94,7 @@ __all__ = [
     "Graph",
     "InterpolationOptions",
     "PackedWeight",
+    "PooledWeight",
     "Promotion",
     "Tensor",
     "WindowOptions",

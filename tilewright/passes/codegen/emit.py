@@ -47,6 +47,14 @@ def constant(t: ir.Type, value: float, lanes: int = 1) -> ir.Value:
     return arith.constant(t, attribute)
 
 
+def intrinsic(name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
+    """A call of one of LLVM's intrinsics."""
+    return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
+        "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+    }).results[0]
+
+
 def resized(value: ir.Value, t: ir.Type) -> ir.Value:
     """A signed integer in another width."""
     have = ir.IntegerType(value.type).width

@@ -94,7 +94,9 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
         width, registers = (32 if "avx" in have else 16), 16
     pairs = "avx512bf16" in have
     products = 4 if {"avx512vnni", "avx512vl"} <= have else 2 if "avx2" in have and (width < 64 or "avx512bw" in have) else 1
-    typical = HostLimits(width, registers, bf16_pairs=pairs, permutes="avx2" in have, byte_products=products)
+    bytes_permuted = {"avx512vbmi", "avx512bw"} <= have
+    typical = HostLimits(width, registers, bf16_pairs=pairs, permutes="avx2" in have, byte_permutes=bytes_permuted,
+                         byte_products=products)
     if not native:
         return typical
     sizes = cache_sizes()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tilewright.passes.analysis.codes import WORD, Codes
 from tilewright.passes.codegen.affine_index import evaluate
-from tilewright.passes.codegen.emit import Memory, constant, integer_type, lane_mask, lanes_of, loop, vector_type
+from tilewright.passes.codegen.emit import Memory, constant, integer_type, intrinsic, lane_mask, lanes_of, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode
@@ -232,10 +232,10 @@ class DotBlock(Block):
                     for j, halves in enumerate(wide):
                         n = i * len(words) + j
                         if self.fours:
-                            done[n] = _call(_FOURS[self.config.lanes], done[n].type, [done[n], halves[0], shared])
+                            done[n] = intrinsic(_FOURS[self.config.lanes], done[n].type, [done[n], halves[0], shared])
                             continue
                         for part, half in zip(parts, halves, strict=True):
-                            pairs = _call(_PAIRS[self.config.lanes], self._short, [half, shared])
+                            pairs = intrinsic(_PAIRS[self.config.lanes], self._short, [half, shared])
                             before = part[n]
                             part[n] = pairs if before is None else arith.addi(before, pairs)
         if self.fours:
@@ -244,7 +244,7 @@ class DotBlock(Block):
             weight = constant(integer_type(16), 1 << (SPLIT_BITS * h), 2 * self.config.lanes)
             for n, value in enumerate(part):
                 if value is not None:
-                    done[n] = arith.addi(done[n], _call(_WIDER[self.config.lanes], done[n].type, [value, weight]))
+                    done[n] = arith.addi(done[n], intrinsic(_WIDER[self.config.lanes], done[n].type, [value, weight]))
         return done
 
     @property
@@ -317,10 +317,3 @@ def _known(loops: Loops, d: int) -> Index:
     found = loops[d]
     assert found is not None
     return found
-
-
-def _call(name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-    return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
-        "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }).results[0]

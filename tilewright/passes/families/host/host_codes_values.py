@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.passes.analysis.codes import Codes
-from tilewright.passes.codegen.emit import constant, integer_type, loop, vector_type, when
+from tilewright.passes.codegen.emit import constant, integer_type, intrinsic, loop, vector_type, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
@@ -72,10 +72,7 @@ class CodeValues:
         values = [float(np.float32(n % (1 << self.codes.bits)) - np.float32(point)) for n in range(self.lanes)]
         kind = vector_type(f32, self.lanes)
         table = arith.constant(kind, ir.DenseElementsAttr.get([ir.FloatAttr.get(f32, v) for v in values], kind))
-        return ir.Operation.create("llvm.call_intrinsic", [kind], [table, places], {
-            "intrin": ir.StringAttr.get(_PERMUTE[self.lanes]), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
-        }).results[0]
+        return intrinsic(_PERMUTE[self.lanes], kind, [table, places])
 
     def scale(self, column: Index, group: Index) -> ir.Value | None:
         return None if self.codes.scale is None else self._factor(self.codes.scale, column, group)

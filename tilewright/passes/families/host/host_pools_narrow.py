@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools
-from tilewright.passes.codegen.emit import Memory, constant, integer_type, loop, vector_type
+from tilewright.passes.codegen.emit import Memory, constant, integer_type, intrinsic, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
@@ -84,7 +84,7 @@ class NarrowTables:
                 at = s * ENTRY + base
                 total = self._spread(at + _START, kind)
                 for p, pair in enumerate(pairs):
-                    made = _call(_PRODUCTS, kind, [pair, self._spread(at + p, pair.type)])
+                    made = intrinsic(_PRODUCTS, kind, [pair, self._spread(at + p, pair.type)])
                     total = arith.addi(total, made)
                 place = ((group * len(self.pools.books) + book) * self._entries + s) * NARROW_ROWS
                 self.tables.store(total, [Index.ramp(place, NARROW_ROWS)])
@@ -101,8 +101,8 @@ class NarrowTables:
             a, b = parts[n], parts[n + 1] if n + 1 < len(parts) else zero
             first = vector.shuffle(a, b, _unpacked(0))
             second = vector.shuffle(a, b, _unpacked(4))
-            low = arith.addi(low, _call(_ADDED, kind, [first, ones]))
-            high = arith.addi(high, _call(_ADDED, kind, [second, ones]))
+            low = arith.addi(low, intrinsic(_ADDED, kind, [first, ones]))
+            high = arith.addi(high, intrinsic(_ADDED, kind, [second, ones]))
         return [low, high]
 
     def load(self, group: Index, book: int, entry: Index) -> ir.Value:
@@ -125,10 +125,3 @@ def _unpacked(first: int) -> list[int]:
     """Four lanes of each half of two vectors by turns, from lane `first` of the halves on."""
     lanes = [half * 8 + first + i for half in (0, 1) for i in range(4)]
     return [x for lane in lanes for x in (lane, lane + NARROW_ROWS)]
-
-
-def _call(name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-    return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
-        "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }).results[0]

@@ -15,15 +15,17 @@ from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_pools_narrow import LOW_ROWS, NarrowTables
+from tilewright.passes.families.host.host_pools_permute import LANES, PermuteTables
 from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables, joined, split
 from tilewright.passes.families.host.host_pools_tables import PoolTables, transposed
-from tilewright.passes.mlir import arith, ir, llvm, maps_of, owner
-from tilewright.passes.spaces.host.host_pools import NARROW_BITS, VECTOR, HostPoolsConfig
+from tilewright.passes.mlir import arith, ir, llvm, maps_of, owner, vector
+from tilewright.passes.spaces.host.host_pools import NARROW_BITS, PERMUTED_COLUMNS, VECTOR, HostPoolsConfig
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
 _UNROLLED = 16  # groups without a loop
 _TURN = 8  # groups of one turn of a loop
+_PERMUTED_TURN = 4  # groups of one turn of a loop over permutations
 _CHAINS = {1: 8, 4: 4, 8: 4}  # columns that are added to in turn, by rows
 INDICES = 256  # values of an index
 
@@ -72,12 +74,13 @@ class PoolsEmitter:
         return integer_type(32) if self.config.bits else ir.F32Type.get()
 
     @property
-    def _tables(self) -> PoolTables | NarrowTables | ShuffleTables:
+    def _tables(self) -> PoolTables | NarrowTables | ShuffleTables | PermuteTables:
         ev, rows = self.kernel.evaluator, self.config.rows
-        if self.config.shuffle:
+        if self.config.by_bytes:
             products = PoolTables(ev, self.plan, self.pools, 1, self._memory("pool", ir.F32Type.get()),
-                                  self._memory("tables", ir.F32Type.get()))
-            return ShuffleTables(products, self.config.bits, self._memory("tables", integer_type(8)))
+                                  self._memory("tables", ir.F32Type.get()), lanes=LANES if self.config.permute else VECTOR)
+            kind = PermuteTables if self.config.permute else ShuffleTables
+            return kind(products, self.config.bits, self._memory("tables", integer_type(8)))
         if self.config.is_narrow:
             return NarrowTables(ev, self.plan, self.pools, self.config.bits, self._memory("pool", self._sum),
                                 self._memory("tables", integer_type(16)))
@@ -89,6 +92,10 @@ class PoolsEmitter:
         which no compiled model has."""
         rows, books, entries = self.config.rows, len(self.pools.books), PoolTables.padded(self.pools)
         some = min(self.config.groups, max(1, self._groups))
+        if self.config.permute:
+            table = some * books * ShuffleTables.planes(self.config.bits) * PermuteTables.entries(self.pools) // 4
+            return {"pool": books * PoolTables.padded(self.pools, LANES) * VECTOR, "tables": table, "sums": self.config.columns,
+                    "results": 0}
         if self.config.shuffle:
             table = some * books * ShuffleTables.planes(self.config.bits) * ShuffleTables.entries(self.pools) // 4
             return {"pool": books * entries * VECTOR, "tables": table, "sums": self.config.columns, "results": 0}
@@ -138,14 +145,19 @@ class PoolsEmitter:
         loops: Loops = [None for _ in plan.view.extents]
         panels = (count - first).min(self.config.columns).ceildiv(self.pools.tile)
         zero = constant(self._sum, self._start, lanes)
-        loop(0, panels * (self.pools.tile * rows), lanes, lambda i: sums.store(zero, [Index.ramp(i, lanes)]), index=index)
+        beside = PERMUTED_COLUMNS // self.pools.tile if self.config.permute else 1
+        places = panels.ceildiv(beside) * (beside * self.pools.tile * rows)
+        loop(0, places, lanes, lambda i: sums.store(zero, [Index.ramp(i, lanes)]), index=index)
         points = [self._point(loops, (row + i).min(high - 1)) for i in range(rows)]
         total, some = self._groups, min(self.config.groups, max(1, self._groups))
 
         def piece(g: Index, groups: int) -> None:
             loop(0, groups, 1, lambda i: self._tables.make(self._at(points, g + i), i), index=index)
             panel = first // self.pools.tile
-            loop(0, panels, 1, lambda p: self._panel(panel + p, p * self.pools.tile, g, groups), index=index)
+            if self.config.permute:
+                loop(0, panels, beside, lambda p: self._permuted_panels((panel, panels), p, g, groups), index=index)
+            else:
+                loop(0, panels, 1, lambda p: self._panel(panel + p, p * self.pools.tile, g, groups), index=index)
 
         whole = total // some * some
         loop(0, whole, some, lambda g: piece(g, some), index=index)
@@ -156,7 +168,7 @@ class PoolsEmitter:
     @property
     def _start(self) -> int:
         """What sums begin with: less the biases of all groups that will be added, modulo 2 ** 32."""
-        added = ShuffleTables.bias(self.config.bits) * self._groups * len(self.pools.books) if self.config.shuffle else 0
+        added = ShuffleTables.bias(self.config.bits) * self._groups * len(self.pools.books) if self.config.by_bytes else 0
         return (-added + (1 << 31)) % (1 << 32) - (1 << 31)
 
     def _point(self, loops: Loops, row: Index) -> Loops:
@@ -225,6 +237,34 @@ class PoolsEmitter:
         carried = split([sums.load(a) for a in at])
         carried = loop(0, groups, 1, lambda i, *c: one(i, c), carried, self.kernel.index)
         for a, value in zip(at, joined(carried), strict=True):
+            sums.store(value, a)
+
+    def _permuted_panels(self, span: tuple[Index, Index], number: Index, group: Index, groups: int) -> None:
+        """The same of two panels by permutations of bytes. span: the first panel of the unit, and how many it has; number: within
+        it, of the first of the two; the second one is the first again where there is no other."""
+        tables, tile, (first, count) = self._tables, self.pools.tile, span
+        assert isinstance(tables, PermuteTables)
+        sums = self._memory("sums", self._sum)
+        panels = [first + number, first + (number + 1).min(count - 1)]
+        named = [[self._indices(book.index, p, group) for p in panels] for book in self.pools.books]
+        ahead = [self._indices(book.index, p + 2, group) for book in self.pools.books for p in panels]
+        at = [[Index.ramp(number * tile + LANES * n, LANES)] for n in range(PERMUTED_COLUMNS // LANES)]
+
+        def turn(i: Index, many: int, given: Sequence[ir.Value]) -> list[ir.Value]:
+            done = list(given)
+            for line in range(0, many * tile, LINE):
+                for memory in ahead:
+                    llvm.intr_prefetch(memory.address([i * tile + line]), 0, 2, 1)
+            for n in range(many):
+                halves = [[m.load([Index.ramp((i + n) * tile, tile)]) for m in pair] for pair in named]
+                done = tables.add(done, i + n, [vector.shuffle(*pair, list(range(2 * tile))) for pair in halves])
+            return done
+
+        before = [sums.load(a) for a in at]
+        carried, whole = tables.begin(before), groups // _PERMUTED_TURN * _PERMUTED_TURN
+        carried = loop(0, whole, _PERMUTED_TURN, lambda i, *c: turn(i, _PERMUTED_TURN, c), carried, self.kernel.index)
+        carried = turn(Index(whole), groups - whole, carried) if groups > whole else carried
+        for a, value in zip(at, tables.finish(before, carried), strict=True):
             sums.store(value, a)
 
     def _narrow_panel(self, panel: Index, place: Index, group: Index, groups: int) -> None:

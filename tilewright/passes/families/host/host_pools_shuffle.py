@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools
-from tilewright.passes.codegen.emit import Memory, constant, integer_type, lanes_of, vector_type
+from tilewright.passes.codegen.emit import Memory, constant, integer_type, intrinsic, lanes_of, vector_type
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.families.host.host_pools_tables import PoolTables
@@ -106,12 +106,12 @@ class ShuffleTables:
         pools, planes = self.products.pools, self.planes(self.bits)
         entries = self.entries(pools)
         start = ((group * len(pools.books) + book) * planes + plane) * entries
-        parts = [_call(_SHUFFLE, index.type, [self._sixteen(start + part), index]) for part in range(0, entries, _SIXTEEN)]
+        parts = [intrinsic(_SHUFFLE, index.type, [self._sixteen(start + part), index]) for part in range(0, entries, _SIXTEEN)]
         for bit in (4, 5):
             if len(parts) > 1:
                 chosen = self._moved(index, 7 - bit)
                 pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
-                parts = [_call(_BLEND, index.type, [*pair, chosen]) if len(pair) == 2 else pair[0] for pair in pairs]
+                parts = [intrinsic(_BLEND, index.type, [*pair, chosen]) if len(pair) == 2 else pair[0] for pair in pairs]
         return parts[0]
 
     def _moved(self, index: ir.Value, places: int) -> ir.Value:
@@ -138,10 +138,3 @@ def joined(sums: Sequence[ir.Value]) -> list[ir.Value]:
     a, b, c, d = sums
     low, high = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
     return [vector.shuffle(a, b, low), vector.shuffle(c, d, low), vector.shuffle(a, b, high), vector.shuffle(c, d, high)]
-
-
-def _call(name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-    return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
-        "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }).results[0]

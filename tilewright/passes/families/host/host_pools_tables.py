@@ -23,7 +23,7 @@ class PoolTables:
     """rows: that lie side by side. pool: the vectors in f32, [book][entry][place] where rows are several, [book][place][entry] of
     one; entries are padded to whole vectors. tables: what is made, in f32, or in i32 where products are whole numbers, which f32
     holds as they are: eight of 8 by 8 bits. wide: elements of an entry of the tables, where it holds more rows than one block; 0
-    where it is one."""
+    where it is one. lanes: entries of one row that are multiplied at once."""
 
     evaluator: Evaluator
     plan: Plan
@@ -32,15 +32,16 @@ class PoolTables:
     pool: Memory
     tables: Memory
     wide: int = 0
+    lanes: int = VECTOR
 
     @staticmethod
-    def padded(pools: Pools) -> int:
+    def padded(pools: Pools, lanes: int = VECTOR) -> int:
         """Entries of a book in whole vectors."""
-        return -(-pools.entries // VECTOR) * VECTOR
+        return -(-pools.entries // lanes) * lanes
 
     @property
     def _entries(self) -> int:
-        return self.padded(self.pools)
+        return self.padded(self.pools, self.lanes)
 
     def fill(self) -> None:
         """The pools as f32, with zeros for what they are padded with."""
@@ -51,9 +52,10 @@ class PoolTables:
             for e in range(self.pools.entries - self.pools.entries % VECTOR, entries) if self.pools.entries % VECTOR else ():
                 if self.rows > 1:
                     self.pool.store(zero, [Index.ramp(Index(base + e * VECTOR), VECTOR)])
-            if self.rows == 1 and self.pools.entries % VECTOR:
+            if self.rows == 1 and self.pools.entries % self.lanes:
                 for c in range(VECTOR):
-                    self.pool.store(zero, [Index.ramp(Index(base + (c + 1) * entries - VECTOR), VECTOR)])
+                    self.pool.store(constant(ir.F32Type.get(), 0.0, self.lanes),
+                                    [Index.ramp(Index(base + (c + 1) * entries - self.lanes), self.lanes)])
 
             def entry(s: Index, source: Memory = source, base: int = base) -> None:
                 value = _as_f32(source.load([s, Index.ramp(Index(0), VECTOR)]))
@@ -89,20 +91,20 @@ class PoolTables:
         return splat_to(ProductCode(view.product).factor(which, value), VECTOR)
 
     def of_row(self, point: Loops, put: Callable[[int, Index, ir.Value], None]) -> None:
-        """The products of one row with the vectors, eight entries at a time: put(book, first entry, products)."""
-        entries, index, value = self._entries, self.evaluator.index_type, self._values(point)
-        parts = [splat_to(vector.extract(value, [], [c]), VECTOR) for c in range(VECTOR)]
+        """The products of one row with the vectors, `lanes` entries at a time: put(book, first entry, products)."""
+        entries, index, value, lanes = self._entries, self.evaluator.index_type, self._values(point), self.lanes
+        parts = [splat_to(vector.extract(value, [], [c]), lanes) for c in range(VECTOR)]
         for book in range(len(self.pools.books)):
             base = book * entries * VECTOR
 
             def several(s: Index, book: int = book, base: int = base) -> None:
-                total = arith.mulf(parts[0], self.pool.load([Index.ramp(s + base, VECTOR)]))
+                total = arith.mulf(parts[0], self.pool.load([Index.ramp(s + base, lanes)]))
                 for c, part in enumerate(parts[1:], 1):
-                    there = self.pool.load([Index.ramp(s + (base + c * entries), VECTOR)])
+                    there = self.pool.load([Index.ramp(s + (base + c * entries), lanes)])
                     total = llvm.intr_fmuladd(part, there, total)
                 put(book, s, total)
 
-            loop(0, entries, VECTOR, several, index=index)
+            loop(0, entries, lanes, several, index=index)
 
     def _store(self, total: ir.Value | None, at: Sequence[Index]) -> None:
         assert total is not None

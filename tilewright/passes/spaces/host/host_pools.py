@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
@@ -22,6 +22,8 @@ NARROW_ROWS, NARROW_BITS = 16, 5  # in tables of 16 bits, and the most bits of w
 _BYTE = 128  # largest magnitude
 _FORMAT = re.compile(r"p(?P<entries>\d+)x(?P<vector>\d+)(?:b(?P<books>\d+))?(?P<element>[a-z]+\d+)")
 SHUFFLED_COLUMNS, SHUFFLED_ENTRIES = 32, 64  # that shuffles of bytes choose for, and from
+PERMUTED_COLUMNS, PERMUTED_ENTRIES = 64, 256  # that permutations of 64 bytes choose for, and from
+MOST_ADDED = 256  # bytes that are added in words of 16 bits beside what is carried from the other byte of the word
 _ROW_BITS = re.compile(r"a(?P<bits>.+)")
 _MOST_TABLE, _MOST_WINDOW = 1 << 18, 1 << 20  # bytes of tables of a thread
 
@@ -33,7 +35,8 @@ class HostPoolsConfig(TileConfig):
     rows of a work unit, 0 for all. bits: not 0 where rows are whole numbers and all sums are in integers: 8, or up to 5, for
     rows of so many bits at most, whose tables of 16 rows are of 16 bits. window: rows are pixels, and tables of those that are
     read serve all places of a window; groups are then of channels, and mc counts rows of pixels. shuffle: of one row, for up to
-    64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. """
+    64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. permute: the same of
+    up to 256 vectors, 64 columns by permutations of 64 bytes."""
 
     family: ClassVar[str] = "host_pools"
     rows: int = 1
@@ -43,11 +46,17 @@ class HostPoolsConfig(TileConfig):
     bits: int = 0
     window: bool = False
     shuffle: bool = False
+    permute: bool = False
+
+    @property
+    def by_bytes(self) -> bool:
+        """Do columns take bytes of the tables out of registers?"""
+        return self.shuffle or self.permute
 
     @property
     def is_narrow(self) -> bool:
         """Are tables of 16 bits, and of 16 rows?"""
-        return 0 < self.bits <= NARROW_BITS and not self.shuffle
+        return 0 < self.bits <= NARROW_BITS and not self.by_bytes
 
     @property
     def product(self) -> HostMatmulConfig:
@@ -107,12 +116,12 @@ def _untaken(workload: Workload) -> str | None:
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
     """All legal configurations."""
-    for rows, groups, columns, chunk in product(ROWS, (1, 2, 4, 8, 16, 32, 64, 128), (256, 512, 1024, 2048, 4096), (1, 4)):
+    for rows, groups, columns, chunk in product(ROWS, (1, 2, 4, 8, 16, 32, 64, 128, 256), (256, 512, 1024, 2048, 4096), (1, 4)):
         for bits in (0, 8, NARROW_BITS):
             if rows == 1:
                 shuffled = HostPoolsConfig(1, groups, columns, chunk, bits, shuffle=True)
-                if why_invalid(shuffled, workload, limits) is None:
-                    yield shuffled
+                permuted = replace(shuffled, shuffle=False, permute=True)
+                yield from (c for c in (shuffled, permuted) if why_invalid(c, workload, limits) is None)
             if bits == NARROW_BITS:
                 continue
             config = HostPoolsConfig(rows, groups, columns, chunk * rows, bits)
@@ -143,6 +152,8 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
     if config.shuffle and (config.rows != 1 or config.window or form.entries > SHUFFLED_ENTRIES or limits.byte_products < 2 or
                            prepacked(workload) != SHUFFLED_COLUMNS):
         return f"shuffle: bytes are shuffled of one row, {SHUFFLED_COLUMNS} columns, up to {SHUFFLED_ENTRIES} vectors, on AVX2"
+    if config.permute and (reason := _unpermuted(config, form, workload, limits)) is not None:
+        return reason
     if config.window and (reason := _no_window(config, form, workload)) is not None:
         return reason
     if config.columns < 32 or config.columns % 32:
@@ -150,6 +161,16 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
     table = 0 if config.window else config.rows * config.groups * form.padded * form.books * (2 if config.is_narrow else 4)
     if table > _MOST_TABLE:
         return f"table-in-cache: tables of {table} bytes"
+    return None
+
+
+def _unpermuted(config: HostPoolsConfig, form: PoolFormat, workload: Workload, limits: HostLimits) -> str | None:
+    """Why bytes are not permuted, or None."""
+    if config.rows != 1 or config.window or config.shuffle or form.entries > PERMUTED_ENTRIES or not limits.byte_permutes or \
+            prepacked(workload) * 2 != PERMUTED_COLUMNS or config.columns % PERMUTED_COLUMNS:
+        return f"permute: bytes are permuted of one row, {PERMUTED_COLUMNS} columns, up to {PERMUTED_ENTRIES} vectors, on VBMI"
+    if config.bits and config.groups * form.books > MOST_ADDED:
+        return f"sums-in-16-bits: {config.groups} groups of {form.books} books at once; {MOST_ADDED} bytes are added there"
     return None
 
 

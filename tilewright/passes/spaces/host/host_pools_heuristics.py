@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tilewright.passes.spaces.host.host_pools import (
     NARROW_BITS,
     NARROW_ROWS,
+    PERMUTED_COLUMNS,
     HostPoolsConfig,
     PoolFormat,
     extents_of,
@@ -35,6 +36,10 @@ class Thresholds:
     window: int = threshold(196608, unit="bytes of tables, or of sums, of pixels", operator="pools64_768x768", results=_COUNTED)
     shuffled_rows: int = threshold(3, unit="rows that are done one by one by shuffles", operator="pools64_768x768",
                                    results=_COUNTED)
+    permuted_columns: int = threshold(4096, unit="columns of a work unit of permutations", operator="pools64_768x768",
+                                      results=_COUNTED)
+    permuted_groups: int = threshold(256, unit="groups of one book whose tables are made at once for permutations",
+                                     operator="pools64_768x768", results=_COUNTED)
     few_rows: int = threshold(4, unit="rows, up to which blocks are of four", operator="pools64_768x768", results=_COUNTED)
 
 
@@ -75,7 +80,10 @@ def default(workload: Workload, limits: HostLimits,
             many = Leaf(first + found[0]) if found else many
         elif narrow:
             many = switch(str(bits), [(c.bits, Leaf(first + n)) for n, c in enumerate(narrow)], Leaf(2))
-    shuffled = [replace(config(1), groups=16, bits=n, shuffle=True) for n in ((NARROW_BITS, 8) if whole else (0,))]
+    widths = (NARROW_BITS, 8) if whole else (0,)
+    shuffled = [replace(config(1), groups=16, bits=n, shuffle=True) for n in widths]
+    permuted = [_permuted(form, columns, n, limits, thresholds) for n in widths]
+    shuffled = permuted if all(why_invalid(c, workload, limits) is None for c in permuted) else shuffled
     if all(why_invalid(c, workload, limits) is None for c in shuffled):
         first = len(configs)
         configs += shuffled
@@ -91,6 +99,14 @@ def default(workload: Workload, limits: HostLimits,
         return _used(configs, next((node for most, node in few if size <= most), many))
     more = many if isinstance(many, Leaf) else switch(str(rows), [(NARROW_ROWS // 2, Leaf(2))], many)
     return _used(configs, switch(str(rows), few, more))
+
+
+def _permuted(form: PoolFormat, columns: int, bits: int, limits: HostLimits, thresholds: Thresholds) -> HostPoolsConfig:
+    """By permutations of bytes: a thread's share of the columns at once, so that tables are made once, and many groups, so that
+    indices are read in long runs."""
+    share = -(-columns // max(1, limits.threads or limits.cores))
+    width = min(max(PERMUTED_COLUMNS, -(-share // PERMUTED_COLUMNS) * PERMUTED_COLUMNS), thresholds.permuted_columns)
+    return HostPoolsConfig(1, max(1, thresholds.permuted_groups // form.books), width, 1, bits, permute=True)
 
 
 def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bits: int) -> HostPoolsConfig | None:

@@ -26,6 +26,7 @@ from tilewright.runtime.shape import Expr
 _UNROLLED = 16  # groups without a loop
 _TURN = 8  # groups of one turn of a loop
 _PERMUTED_TURN = 4  # groups of one turn of a loop over permutations
+_PAIRS_AHEAD = 4  # of panels, whose indices are fetched while tables are made, and ahead of those that are added
 _CHAINS = {1: 8, 4: 4, 8: 4}  # columns that are added to in turn, by rows
 INDICES = 256  # values of an index
 
@@ -152,8 +153,14 @@ class PoolsEmitter:
         total, some = self._groups, min(self.config.groups, max(1, self._groups))
 
         def piece(g: Index, groups: int) -> None:
-            loop(0, groups, 1, lambda i: self._tables.make(self._at(points, g + i), i), index=index)
             panel = first // self.pools.tile
+
+            def made(i: Index) -> None:
+                if self.config.permute:
+                    self._fetch_lines([panel + n for n in range(2 * _PAIRS_AHEAD)], g, [i * self.pools.tile])
+                self._tables.make(self._at(points, g + i), i)
+
+            loop(0, groups, 1, made, index=index)
             if self.config.permute:
                 loop(0, panels, beside, lambda p: self._permuted_panels((panel, panels), p, g, groups), index=index)
             else:
@@ -247,14 +254,12 @@ class PoolsEmitter:
         sums = self._memory("sums", self._sum)
         panels = [first + number, first + (number + 1).min(count - 1)]
         named = [[self._indices(book.index, p, group) for p in panels] for book in self.pools.books]
-        ahead = [self._indices(book.index, p + 2, group) for book in self.pools.books for p in panels]
+        ahead = [p + 2 * _PAIRS_AHEAD for p in panels]
         at = [[Index.ramp(number * tile + LANES * n, LANES)] for n in range(PERMUTED_COLUMNS // LANES)]
 
         def turn(i: Index, many: int, given: Sequence[ir.Value]) -> list[ir.Value]:
             done = list(given)
-            for line in range(0, many * tile, LINE):
-                for memory in ahead:
-                    llvm.intr_prefetch(memory.address([i * tile + line]), 0, 2, 1)
+            self._fetch_lines(ahead, group, [i * tile + line for line in range(0, many * tile, LINE)])
             for n in range(many):
                 halves = [[m.load([Index.ramp((i + n) * tile, tile)]) for m in pair] for pair in named]
                 done = tables.add(done, i + n, [vector.shuffle(*pair, list(range(2 * tile))) for pair in halves])
@@ -311,6 +316,14 @@ class PoolsEmitter:
                     line(Index(n))
             else:
                 loop(0, lines, 1, line, index=self.kernel.index)
+
+    def _fetch_lines(self, panels: Sequence[Index], group: Index, places: Sequence[Index]) -> None:
+        """The lines at some places of the indices of panels from a group on, to the second-level cache."""
+        for book in self.pools.books:
+            for panel in panels:
+                named = self._indices(book.index, panel, group)
+                for place in places:
+                    llvm.intr_prefetch(named.address([place]), 0, 2, 1)
 
     def _indices(self, operand: int, panel: Index, group: Index) -> Memory:
         """The bytes of a panel from a group on: [group][column]."""

@@ -25,7 +25,7 @@ from tilewright.runtime.shape import Expr
 
 # Vectors of 32 bytes, weights of 256 x 1024 and 512 x 2048: products of 16 rows take 86 and 334 us, 16 rows of a product of 1,024
 # 88 and 361 (Zen 3). With 64 bytes 16 rows wait for their weights: an LSTM of that batch, 512 wide, is 1.11 to 1.26 times as fast
-# with the product of all steps at once, 256 wide 1.07 to 1.15 times on one thread and .95 to .99 on two (Sapphire Rapids).
+# with the product of all steps at once, 256 wide 1.07 to 1.15 times on one thread and .95 to .99 on two (Xeon, model 207).
 ROWS_OF_A_STEP = 16  # for each 32 bytes of a vector
 _COPIED = (*VIEW_OPS, *CHEAP_OPS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.compress.cluster import cluster, nearest
 from tilewright.compiler.compress.pooling import PoolOptions, pooled
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.errors import DTypeError, OptionError
 
 RNG = np.random.default_rng(6)
 
@@ -89,6 +90,49 @@ def test_the_bits_are_a_parameter_of_a_torch_model() -> None:
     fn = tw.compile(found.model)
     x = RNG.standard_normal((3, 64)).astype(np.float32)
     assert found.layers[1].error > 0 and np.array_equal(fn(x, 8), fn(x, A=8)) and not np.array_equal(fn(x, 8), fn(x, 2))
+
+
+def uneven() -> tuple[ops.Graph, np.ndarray, np.ndarray]:
+    """Two products; what the second multiplies differs by a factor of 100 between its channels. Its weight, and samples."""
+    rng = np.random.default_rng(4)
+    sizes = np.geomspace(0.1, 10, 64)[rng.permutation(64)].astype(np.float32)
+    g, weight = ops.Graph(), rng.standard_normal((64, 96)).astype(np.float32)
+    x = ops.multiply(g.input("x", ["B", 64]), g.constant(sizes))
+    g.output(ops.matmul(ops.matmul(x, g.constant(np.eye(64, dtype=np.float32), "one")), g.constant(weight, "two")))
+    return g, weight, rng.standard_normal((500, 64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("options,gain", [({"pool": 16, "assign": "activations"}, 0.8), ({"bits": 2, "group": 64}, 0.98)])
+def test_errors_weighted_by_activations_lose_less_of_results(options: dict[str, Any], gain: float) -> None:
+    g, _, samples = uneven()
+    limits: dict[str, Any] = {"max_error": 2.0, "keep": ["one"]}
+    plain = tw.compress(g, {"B": (1, 500)}, **limits, **({**options, "assign": "distance"} if "pool" in options else options))
+    found = tw.compress(g, {"B": (1, 500)}, samples=[samples, {"x": samples}, (samples,)], **limits, **options)
+    want = tw.compile(g, {"B": (1, 500)})(samples)
+    got = [tw.compile(c.model, {"B": (1, 500)})(samples) for c in (plain, found)]
+    lost = [float(np.linalg.norm(y - want) / np.linalg.norm(want)) for y in got]
+    assert lost[1] < gain * lost[0]
+    assert found.layers[1].error == pytest.approx(lost[1], rel=0.05)  # channels of the samples have nothing in common
+
+
+def test_mean_squares_of_images_and_of_samples_that_are_not_finite() -> None:
+    g, _ = network()
+    x = RNG.standard_normal((2, 3, 8, 8)).astype(np.float32)
+    assert tw.compress(g, {"B": (1, 4)}, pool=16, assign="activations", samples=[x]).layers[2].error > 0
+    with pytest.raises(OptionError, match="samples is empty"):
+        tw.compress(g, {"B": (1, 4)}, pool=16, assign="activations")
+    with pytest.raises(DTypeError, match="wanted a dict with x, got one with y"):
+        tw.compress(g, {"B": (1, 4)}, pool=16, assign="activations", samples=[{"y": x}])
+    with pytest.raises(OptionError, match="NaN or infinite"):
+        tw.compress(g, {"B": (1, 4)}, pool=16, assign="activations", samples=[x * np.nan])
+
+
+def test_importance_moves_centres() -> None:
+    rng = np.random.default_rng(2)
+    vectors = rng.standard_normal((9000, 8)).astype(np.float32)
+    importance = np.tile(np.array([100, 100, 1, 1, 1, 1, 1, 1], np.float32), (9000, 1))
+    off = [np.square(vectors - (c := cluster(vectors, 32, 0, h))[nearest(vectors, c, h)]) for h in (None, importance)]
+    assert off[1][:, :2].sum() < 0.2 * off[0][:, :2].sum() and (off[1] * importance).sum() < (off[0] * importance).sum()
 
 
 def stored_bytes(fn: tw.CompiledFunction) -> int:

@@ -26,12 +26,14 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.ops.codes import planes
 from tools.bench import command
 
 FORMATS = ((4, 32), (4, 128), (2, 128), (8, 32))  # bits, values of a group
 SIZES = "2048x2048,4096x4096,2048x8192"  # K x N
 _ROUNDS, _SECONDS = 7, 8.0
 _MEMORY = 1 << 26  # values of f32
+_NODES = (2, 4, 8)  # bits of MatMulNBits
 Call = Callable[[np.ndarray], object]
 
 
@@ -52,12 +54,12 @@ class Case:
             return self.k * self.n // 8
         return self.k * self.n * self.bits // 8 + (4 * self.n * (self.k // self.group) if self.bits < 32 else 0)
 
-    def arrays(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Codes and scales of a weight of the ring."""
+    def arrays(self, number: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Codes, of 3, 5, 6 and 7 bits in several tensors, and scales of a weight of the ring."""
         rng = np.random.default_rng(number)
         if not self.bits:
-            return rng.integers(0, self.group, (self.n, self.k // 8), dtype=np.uint8), np.zeros(0, np.float32)
-        return (rng.integers(0, 256, (self.n, self.k * self.bits // 8), dtype=np.uint8),
+            return [rng.integers(0, self.group, (self.n, self.k // 8), dtype=np.uint8)], np.zeros(0, np.float32)
+        return ([rng.integers(0, 256, (self.n, self.k * b // 8), dtype=np.uint8) for b in planes(self.bits)],
                 rng.random((self.n, self.k // self.group), dtype=np.float32))
 
 
@@ -78,10 +80,10 @@ def ours(case: Case, rows: int, threads: int, activations: str = "f32") -> Call:
         if case.bits == 32:
             w = g.constant(np.random.default_rng(number).random((case.n, case.k), dtype=np.float32))
         elif pool is not None:
-            w = ops.decode_pool(g.constant(case.arrays(number)[0]), pool, 0.01)
+            w = ops.decode_pool(g.constant(case.arrays(number)[0][0]), pool, 0.01)
         else:
-            codes, scale = (g.constant(a) for a in case.arrays(number))
-            w = ops.decode(codes, scale, bits=case.bits, group=case.group)
+            codes, scale = case.arrays(number)
+            w = ops.decode([g.constant(c) for c in codes], g.constant(scale), bits=case.bits, group=case.group)
         g.output(ops.matmul(x, w, transpose_b=True))
     fn = tw.compile(g, {}, options={"threads": threads, "activations": "int8" if activations == "int8" else "f32"})
     outs = [np.empty((rows, case.n), np.float32) for _ in range(case.weights)]
@@ -97,7 +99,7 @@ def onnx_runtime(case: Case, rows: int, threads: int, level: int) -> Call:
 
     nodes, kept = [], []
     for number in range(case.weights):
-        codes, scale = case.arrays(number)
+        (codes,), scale = case.arrays(number)
         kept += [onnx.numpy_helper.from_array(codes.reshape(case.n, case.k // case.group, -1), f"w{number}"),
                  onnx.numpy_helper.from_array(scale, f"s{number}")]
         nodes.append(helper.make_node("MatMulNBits", ["x", f"w{number}", f"s{number}"], [f"y{number}"], domain="com.microsoft",
@@ -159,7 +161,7 @@ def measure(size: tuple[int, int], form: tuple[int, int], rows: int, given: Any,
     kinds = {"ours f32": plain}
     if case.bits:
         calls["ours int8"] = ours(case, rows, given.threads, "int8")
-        for level in (int(e) for e in given.levels.split(",")):
+        for level in (int(e) for e in given.levels.split(",") if case.bits in _NODES):
             calls[f"onnxruntime level {level}"] = onnx_runtime(case, rows, given.threads, level)
     else:
         eight, two = (ring_of(*size, f, given.ring) for f in ((8, 32), (2, 128)))

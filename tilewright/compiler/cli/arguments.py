@@ -100,8 +100,8 @@ def _range(text: str, lo: int, hi: int, multiple: int, at: tuple[str, ...] | Non
     return Dim(lo, hi, multiple, at=at)
 
 
-def load_constants(path: Path | None) -> dict[str, Array]:
-    """Arrays by argument name from a .npz or .safetensors file."""
+def load_constants(path: Path | None, option: str = "--constants") -> dict[str, Array]:
+    """Arrays by argument name from a .npz or .safetensors file. option: that names it."""
     if path is None:
         return {}
     if path.suffix == ".npz":
@@ -110,7 +110,7 @@ def load_constants(path: Path | None) -> dict[str, Array]:
                 return {name: archive[name] for name in archive.files}
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise typer.BadParameter(f"{path} is damaged, no .npz file, or holds more than numbers",
-                                     param_hint="--constants") from error
+                                     param_hint=option) from error
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -118,9 +118,9 @@ def load_constants(path: Path | None) -> dict[str, Array]:
         try:
             arrays: dict[str, Array] = load_file(path)
         except SafetensorError as error:
-            raise typer.BadParameter(f"{path} is damaged or no .safetensors file: {error}", param_hint="--constants") from error
+            raise typer.BadParameter(f"{path} is damaged or no .safetensors file: {error}", param_hint=option) from error
         return arrays
-    raise typer.BadParameter(f"{path}: wanted a .npz or .safetensors file", param_hint="--constants")
+    raise typer.BadParameter(f"{path}: wanted a .npz or .safetensors file", param_hint=option)
 
 
 def load_inputs(texts: Iterable[str] | None) -> dict[str, Given]:

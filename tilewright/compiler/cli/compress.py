@@ -28,8 +28,8 @@ def compress_command(
         str, typer.Option(help="One pool for the network, or one a layer.", autocompletion=one_of(*SCOPES))
     ] = SCOPES[0],
     assign: Annotated[
-        str, typer.Option(help="Vectors are compared by distance, or by cosine with a scale an output.",
-                          autocompletion=one_of(*ASSIGNS))
+        str, typer.Option(help="Vectors are compared by distance, by cosine with a scale an output, or by distance weighted by "
+                               "the activations of --samples.", autocompletion=one_of(*ASSIGNS))
     ] = ASSIGNS[0],
     activation_bits: Annotated[
         str | None, typer.Option(help="With --pool: activations are rounded to 1 to 8 bits, or to as many as a dim of this name.")
@@ -44,6 +44,9 @@ def compress_command(
         typer.Option(help="f32, or int8: rows that the weights meet are rounded to bytes.", autocompletion=one_of("f32", "int8")),
     ] = "f32",
     keep: Annotated[list[str] | None, typer.Option(help="A weight that stays plain, as the report calls it. Repeatable.")] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help=".npz of the arguments of a call, by name; errors are weighted by the activations there.")
+    ] = None,
     constants: Constants = None,
     target: Target = "host",
     json: Json = False,
@@ -55,10 +58,11 @@ def compress_command(
 
     out, ranges = Output(json), parse_dims(dim).as_ranges()
     place_to_write(output)
+    given = () if samples is None else (load_constants(samples, "--samples"),)
     with out.progress(f"compressing {file}"):
         found = compress(model_file(file), ranges, bits=bits, group=group, pool=pool, pool_scope=pool_scope, assign=assign,
                          seed=seed, activation_bits=_bits(activation_bits),
-                         max_error=max_error, keep=keep or (), constants=load_constants(constants) or None)
+                         max_error=max_error, keep=keep or (), samples=given, constants=load_constants(constants) or None)
     for layer in found.layers:
         out.event("layer", name=layer.name, shape=list(layer.shape), bits=round(layer.bits, 3), error=layer.error,
                   share=layer.share, reason=layer.reason)

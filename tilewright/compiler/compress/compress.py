@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.compilation.compilation import AnyModel
+from tilewright.compiler.compress.activations import mean_squares
 from tilewright.compiler.compress.pooling import VECTOR, Pooled, PoolOptions, pooled
 from tilewright.compiler.compress.quantise import quantise
 from tilewright.compiler.compress.rewriting import Decoding, finish, put_decoding, round_rows
@@ -108,6 +109,7 @@ def compress(
     activation_bits: int | str | None = None,
     max_error: float | None = None,
     keep: Sequence[str] = (),
+    samples: Sequence[Any] = (),
     constants: Mapping[str, Any] | None = None,
     args: tuple[Any, ...] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -128,14 +130,18 @@ def compress(
         bits: of a code, 1 to 8. group: values along K that share a scale; 0 for one scale a row.
         pool: vectors of a pool, 2 to 256; bits and group then have no effect. pool_scope: "network", one pool for all weights, or
             "layer", one for each. assign: vectors are compared by "distance", or by "cosine", after each output was brought to
-            one size, which then has a scale (4 bytes) of its own. seed: of the k-means.
+            one size, which then has a scale (4 bytes) of its own, or by the error that "activations" make of their distance,
+            which needs `samples`. seed: of the k-means.
         activation_bits: with pools, what their weights are multiplied by is rounded to whole numbers of so many bits, 1 to 8,
             with a scale for each tensor, and multiplied as integers. A name is a dim of the range (1, 8), an argument of every
             call.
         max_error: a weight stays plain where more than this share of its norm would be lost; default 0.2, of pools 0.8.
         keep: names of weights that stay plain, as the report calls them.
+        samples: arguments of some calls, each a tuple, a mapping by name, or one array. Where there are some, errors of bits, and
+            of pools with assign="activations", are weighted by the mean squares of what each channel is multiplied by there.
     Raises:
-        OptionError: no such format; `keep` names no weight; a weight holds NaN or infinities. IngestError: as of `compile`.
+        OptionError: no such format; `keep` names no weight; a weight, or an activation of the samples, holds NaN or infinities;
+            assign="activations" without samples. IngestError: as of `compile`.
     """
     pools = None if pool is None else PoolOptions(pool, pool_scope, assign, seed)
     most = max_error if max_error is not None else MAX_ERROR if pools is None else MAX_POOL_ERROR
@@ -151,7 +157,10 @@ def compress(
     if each := [bound_model.inputs[n].name for n in sorted(by_sequence(bound_model, bound))]:
         raise OptionError(f"compress: constant {each[0]} has an entry for each sequence, and wanted constants of all sequences; "
                           "give it to compile instead, where it stays plain")
-    return _Rewriting(bound_model, bound, form, imported, ranges).run()
+    squares: Mapping[int, np.ndarray] = {}
+    if assign == "activations" or len(samples):
+        squares = mean_squares(bound_model, bound, imported.input_structure, samples)
+    return _Rewriting(bound_model, bound, form, imported, ranges, squares).run()
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,7 @@ class _Rewriting:
     form: Format
     imported: ImportedModel
     ranges: ShapeRange
+    squares: Mapping[int, np.ndarray]
 
     def run(self) -> Compressed:
         """Every weight in turn; then the text and what is bound to its arguments."""
@@ -216,7 +226,7 @@ class _Rewriting:
         layer, value, form = self._plain(weight, whole), weight.value, self.form
         if layer.reason:
             return layer, None
-        made = quantise(np.ascontiguousarray(value), form.bits, form.group)
+        made = quantise(np.ascontiguousarray(value), form.bits, form.group, self.squares.get(weight.number))
         if made.error > form.most:
             return replace(layer, reason=f"would lose {made.error:.1%}, more than {form.most:.1%}"), None
         graph = Graph()
@@ -225,26 +235,29 @@ class _Rewriting:
         graph.output(decode(codes, scale, bits=made.bits, group=made.group, depth=value.shape[1]))
         return replace(layer, bits=made.bytes * 8 / value.size, error=made.error), Decoding(graph, (*made.codes, made.scale))
 
-    def _of_pools(self, weights: Sequence[Weight], whole: int) -> list[tuple[Layer, Decoding | None]]:
+    def _of_pools(self, weights: Sequence[Weight], before: int) -> list[tuple[Layer, Decoding | None]]:
         """All weights by indices, or why some stay."""
         assert self.form.pool is not None
-        layers = [self._plain(w, whole) for w in weights]
+        layers = [self._plain(w, before) for w in weights]
         for n, (layer, weight) in enumerate(zip(layers, weights, strict=True)):
             if not layer.reason and weight.value.shape[-1] % VECTOR:
                 layers[n] = replace(layer, reason=f"{weight.value.shape[-1]} channels are no multiple of {VECTOR}")
             elif not layer.reason and n == 0 and len(weights) > 1:
                 layers[n] = replace(layer, reason="the first product")
         taken = [n for n, layer in enumerate(layers) if not layer.reason]
-        made = dict(zip(taken, pooled([np.ascontiguousarray(weights[n].value) for n in taken], self.form.pool), strict=True))
+        weighted = self.form.pool.assign == "activations"
+        squares = [self.squares[weights[n].number] for n in taken] if weighted else []
+        values = [np.ascontiguousarray(weights[n].value) for n in taken]
+        made = dict(zip(taken, pooled(values, self.form.pool, squares), strict=True))
         kept = {n: m for n, m in made.items() if m.error <= self.form.most}
-        values = sum(weights[n].value.size for n, m in kept.items()) if self.form.pool.scope == "network" else 0
+        whole = sum(weights[n].value.size for n, m in kept.items()) if self.form.pool.scope == "network" else 0
         found: list[tuple[Layer, Decoding | None]] = []
         for n, layer in enumerate(layers):
             if n in made and n not in kept:
                 layer = replace(layer, reason=f"would lose {made[n].error:.1%}, more than {self.form.most:.1%}")
             elif n in kept:
                 size, own = weights[n].value.size, kept[n]
-                pool = own.pool.nbytes * (size / values if values else 1)
+                pool = own.pool.nbytes * (size / whole if whole else 1)
                 layer = replace(layer, bits=(own.bytes + pool) * 8 / size, error=own.error)
             found.append((layer, _by_index(kept[n]) if n in kept else None))
         return found

@@ -81,14 +81,14 @@ def round_rows(main: ir.Operation, weight: ir.Value, bits: int | str) -> None:
         for value in round_to_bits(x, bits if isinstance(bits, int) else graph.dim(bits)):
             graph.output(value)
         with ir.InsertionPoint(op), op.location:
-            values, scale = _inlined(graph, [rows, *([_dim(main, bits)] if isinstance(bits, str) else [])])
+            values, scale = inlined(graph, [rows, *([_dim(main, bits)] if isinstance(bits, str) else [])])
         op.operands[which] = values
         scaled = Graph()
         y = scaled.input("y", [str(d) if d.constant is None else d.constant for d in shapes.dims(result)])
         scaled.output(y * scaled.input("scale", []))
         readers = [(use.owner.operation, use.operand_number) for use in result.uses]
         with ir.InsertionPoint.after(op), op.location:
-            (made,) = _inlined(scaled, [result, scale])
+            (made,) = inlined(scaled, [result, scale])
         for reader, number in readers:
             reader.operands[number] = made
 
@@ -101,7 +101,7 @@ def products_of(weight: ir.Value) -> list[ir.Operation]:
     return found
 
 
-def _inlined(graph: Graph, values: Sequence[ir.Value]) -> list[ir.Value]:
+def inlined(graph: Graph, values: Sequence[ir.Value]) -> list[ir.Value]:
     """The results of a graph on some values, at the current insertion point."""
     source = ir.Module.parse(graph.module_text())
     inner = next(functions(source)).regions[0].blocks[0]

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 SCOPES = ("network", "layer")  # one pool for all weights, or one for each
-ASSIGNS = ("distance", "cosine")  # how vectors are compared
+ASSIGNS = ("distance", "cosine", "activations")  # how vectors are compared

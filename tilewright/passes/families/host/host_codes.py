@@ -228,6 +228,9 @@ class _CodesBlock(Block):
         first, count = span
         zeros, scales = factors
         words = [self.values.word(c, first) for c in columns.first]
+        if self.config.mr == 1:
+            for c in columns.first:
+                self.values.fetch(c, first)
         done = list(sums)
         for i in range(count):
             at = i % sets * size

@@ -224,6 +224,9 @@ class DotBlock(Block):
         parts: list[list[ir.Value | None]] = [[None] * len(done) for _ in range(self._halves)]
         for w in range(count):
             here = k + w * codes.word
+            if self.config.mr == 1:
+                for c in columns.first:
+                    self.values.fetch(c, here)
             words = [self._word(c, here) for c in columns.first]
             for place in range(codes.each):
                 wide = [self._bytes(word, place) for word in words]

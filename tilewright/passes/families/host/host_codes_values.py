@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.passes.analysis.codes import Codes
+from tilewright.passes.analysis.codes import WORD, Codes
 from tilewright.passes.codegen.emit import constant, integer_type, intrinsic, loop, vector_type, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
@@ -14,6 +14,7 @@ from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
 from tilewright.passes.mlir import arith, ir, llvm, maps_of
 
 _WORD_BITS = 32
+FETCHED_AHEAD = 4096  # bytes of codes, beyond what the memory of a core hands out while it waits for a line
 _PERMUTE = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
 
 
@@ -40,10 +41,17 @@ class CodeValues:
 
     def raw(self, column: Index, k: Index) -> ir.Value:
         """The words of the vector of columns from `column` on that hold value k, the first of a word, as they are stored."""
+        return llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), self._place(column, k), alignment=4).result
+
+    def fetch(self, column: Index, k: Index) -> None:
+        """Asks for the line that holds the words of the vector FETCHED_AHEAD bytes behind these, or of the next panel."""
+        words = FETCHED_AHEAD // (WORD * self.codes.tile)
+        llvm.intr_prefetch(self._place(column, k + max(1, words) * self.codes.word), 0, 3, 1)
+
+    def _place(self, column: Index, k: Index) -> ir.Value:
         codes = self.codes
         memory = self.evaluator.memories[codes.op.operands[codes.codes]]
-        at = memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
-        return llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), at, alignment=4).result
+        return memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
 
     def value(self, word: ir.Value, i: int, zero: ir.Value | None) -> ir.Value:
         """Value i of the words, less the zero point, as f32."""

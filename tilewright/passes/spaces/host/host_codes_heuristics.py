@@ -61,7 +61,7 @@ def _dotted(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> l
     lanes, tile, found = limits.lanes(4), prepacked(workload), list[tuple[int, HostCodesConfig]]()
     for most, heights in ((1, (1,)), (2, (2,)), (0, range(thresholds.dot_rows, 2, -1))):
         tried = (HostCodesConfig(mr, nv, lanes, dot=limits.byte_products, mc=thresholds.dot_chunk // mr * mr, exact_tails=True)
-                 for mr in heights for nv in (3, 2, 1) if tile % (nv * lanes) == 0)
+                 for mr in heights for nv in (4, 3, 2, 1) if tile % (nv * lanes) == 0)
         config = next((c for c in tried if why_invalid(c, workload, limits) is None), None)
         if config is None:
             return []

@@ -263,14 +263,19 @@ def test_wrong_lengths(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], n
         fn(np.concatenate(xs), w, scale, **({} if lengths is None else {"S_lengths": np.array(lengths)}))
 
 
-@pytest.mark.parametrize("offsets", [(0, 5, 5, 22, 23, 62), (1, 5, 5, 22, 23, 63), (0, 5, 4, 22, 23, 63), (0, 5, 5, 22, 22, 63)])
+@pytest.mark.parametrize(("offsets", "said"), [
+    ((0, 5, 5, 22, 23, 62), r"S_offsets: the last sequence ends at 62, and the rows do not \(at .*sum\(S\) = 63"),
+    ((1, 5, 5, 22, 23, 63), "S_offsets: wanted 0 and then the end of each sequence, got \\[1\\] first"),
+    ((0, 5, 4, 22, 23, 63), "S_offsets: sequence 1 ends at 4, before it begins at 5"),
+    ((0, 5, 5, 22, 22, 63), "dim S = 41 of sequence 4 is outside its range"),
+])
 def test_wrong_offsets_natively(fn: tw.CompiledFunction, batch: tuple[list[np.ndarray], np.ndarray, np.ndarray],
-                                offsets: tuple[int, ...]) -> None:
+                                offsets: tuple[int, ...], said: str) -> None:
     """The native host program looks at them too, before it runs anything."""
     xs, w, scale = batch
     with pytest.raises(tw.errors.ShapeError):
         fn(np.concatenate(xs), w, scale, np.array(offsets))
-    with pytest.raises(tw.errors.ShapeError, match="S_offsets: wanted 0, then the end"):
+    with pytest.raises(tw.errors.ShapeError, match=said):
         fn.call_flat(np.concatenate(xs), w, scale, np.array(offsets))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.call.binder import Binder, converted, shown
+from tilewright.runtime.call.binder import Binder, Bound, converted, shown
 from tilewright.runtime.call.interop import Wrap, view
-from tilewright.runtime.call.ragged_call import RaggedCall
+from tilewright.runtime.call.ragged_call import RaggedCall, refuse_offsets
 from tilewright.runtime.call.results import Results
 from tilewright.runtime.call.shape_counts import ShapeCounts
 from tilewright.runtime.call.signature import Signature
@@ -53,6 +53,10 @@ class Caller(ABC):
         """Which of the tensor inputs, by their numbers among these, only the host program reads: the offsets of ragged dims."""
         names = {offsets_name(d.name) for d in self.program.ragged}
         return frozenset(i for i, (*_, argument) in enumerate(self.binder.tensors) if argument.name in names)
+
+    def _place_of(self, name: str) -> int:
+        """The number of a tensor input among these."""
+        return next(i for i, (*_, argument) in enumerate(self.binder.tensors) if argument.name == name)
 
     @abstractmethod
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
@@ -115,7 +119,7 @@ class Caller(ABC):
         if stream is not None:
             raise OptionError(f"stream={stream!r}: wanted None, {self.program.target} has no streams; leave it out")
 
-    def check(self, status: int, dims: Sequence[int], device: str) -> None:
+    def check(self, status: int, bound: Bound, device: str) -> None:
         """Raise what the status of `tw_call` stands for, if it is not 0 (runtime/program/program.py).
 
         Raises:
@@ -126,7 +130,7 @@ class Caller(ABC):
             return
         if status == STOPPED:
             raise KeyboardInterrupt
-        point = ", ".join(f"{name} = {value}" for name, value in zip(self.binder.names, dims, strict=True))
+        point = ", ".join(f"{name} = {value}" for name, value in zip(self.binder.names, bound.dims, strict=True))
         if status < 0:
             fewer = " or fewer threads" if self.thread_count() > 1 else ""
             raise DeviceError(
@@ -134,8 +138,7 @@ class Caller(ABC):
             )
         if status > len(self.program.checks):
             dim = self.program.ragged[status - 1 - len(self.program.checks)]
-            raise ShapeError(f"argument {offsets_name(dim.name)}: wanted 0, then the end of each sequence up to the last "
-                             f"element, with lengths in {dim.dim()} (at {point}); pass such offsets")
+            refuse_offsets(dim, bound.arrays[self._place_of(offsets_name(dim.name))], point)
         raise ShapeError(f"{self.program.checks[status - 1].message}{f' (at {point})' if point else ''}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -276,6 +276,19 @@ def check_lengths(dim: DimInfo, offsets: Offsets) -> None:
         number = wrong[0]
         raise ShapeError(f"dim {dim.name} = {lengths[number]} of sequence {number} is outside its range {dim.dim()}; compile "
                          "with a wider range")
+
+
+def refuse_offsets(dim: DimInfo, given: Any, point: str) -> NoReturn:
+    """ShapeError of offsets that the host program of a call refused, at the values of dims that `point` tells; it names the
+    first sequence that is wrong. On a device nobody looks at single ones."""
+    what = f"argument {offsets_name(dim.name)}"
+    if isinstance(given, np.ndarray):
+        offsets = checked_offsets(given, what)
+        check_lengths(dim, offsets)
+        raise ShapeError(f"{what}: the last sequence ends at {starts_of(offsets, dim.align)[-1]}, and the rows do not (at {point});"
+                         " pass the end of each sequence, up to the last row")
+    raise ShapeError(f"{what}: wanted 0, then the end of each sequence up to the last row, with lengths in {dim.dim()} (at "
+                     f"{point}); pass such offsets")
 
 
 def _stated(dim: DimInfo, named: dict[str, Any]) -> Offsets | None:

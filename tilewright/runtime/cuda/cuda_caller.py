@@ -140,7 +140,7 @@ class CudaCaller(Caller):
         given, made = [a.address for a in inputs], [a.address for a in outputs]
         made += [0 if isinstance(bound.arrays[i], DeviceArray) else bound.arrays[i].ctypes.data for i in sorted(self.offsets)]
         status = loaded.call(given, made, bound.scalars, bound.dims, place.handle)
-        self.check(status, bound.dims, place.gpu.device.name)
+        self.check(status, bound, place.gpu.device.name)
         self.counted(bound.dims)
 
     def _on_host(self, bound: Bound, args: Sequence[Any], out: Any, place: _Place, loaded: LoadedProgram,

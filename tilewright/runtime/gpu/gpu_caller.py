@@ -98,7 +98,7 @@ class GpuCaller(Caller):
         try:
             status = self._run(ctypes.addressof(self._table), pointers, scalars, dims, 1)
             self._reraise()
-            self.check(status, bound.dims, self.device.name)
+            self.check(status, bound, self.device.name)
             for place, output in zip(places, outputs, strict=True):
                 if output.nbytes:
                     output[...] = self.device.copy_out(place, output.shape, output.dtype)

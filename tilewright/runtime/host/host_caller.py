@@ -93,7 +93,7 @@ class HostCaller(Caller):
         scalars = self._scalars_array(*bound.scalars)
         status = self._run(self.table_pointer, pointers, scalars, dims, count)
         if status:
-            self.check(status, bound.dims, self.device.name)
+            self.check(status, bound, self.device.name)
         self.counted(bound.dims)
         return single(returned)
 

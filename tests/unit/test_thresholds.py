@@ -12,9 +12,11 @@ from matmul_workloads import AVX512, described
 from tilewright.passes.spaces import threads_heuristics
 from tilewright.passes.spaces.family_registry import family_names, heuristics_of
 from tilewright.passes.spaces.host import generic_heuristics, host_matmul_heuristics
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, why_invalid
 from tilewright.passes.spaces.threads import effort
 from tilewright.passes.spaces.threshold import origins
 from tilewright.passes.spaces.workload import Kind
+from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import select
 from tools.bench.operators import operators
 
@@ -45,6 +47,26 @@ def test_a_default_follows_its_thresholds() -> None:
         configs, root = host_matmul_heuristics.default(work, AVX512, replace(usual, transposed_rows=rows))
         kernels = [configs[select(root, {"M": m}).kernel] for m in (rows, rows + 1)]
         assert [bool(c.stream) for c in kernels] == [True, False]
+
+
+def test_columns_of_a_distant_cache_are_read_in_short_pieces() -> None:
+    usual, near = host_matmul_heuristics.Thresholds(), replace(AVX512, cores=2)
+    far = replace(near, l1=48 << 10, l2=2 << 20, l3=256 << 20)
+    work = described("M", 768, 3072)
+
+    def chosen(limits: HostLimits, rows: int) -> HostMatmulConfig:
+        configs, root = host_matmul_heuristics.default(work, limits, usual)
+        return configs[select(root, {"M": rows}).kernel]
+
+    assert not any(chosen(near, rows).kc in range(1, 512) for rows in (2, 8, 127, 128))
+    short = chosen(far, 8)
+    assert chosen(far, 127) == short and short.pack is Pack.NONE and why_invalid(short, work, far) is None
+    assert 0 < short.kc * short.columns * 4 <= far.l1 and short.panels * short.columns * far.cores >= 768
+    assert chosen(far, 4).stream and chosen(far, 128).pack is Pack.PANEL and chosen(far, 128).kc == 512
+    alone = chosen(replace(far, threads=1), 8)
+    assert (alone.mr, alone.nv, alone.kc) == (short.mr, short.nv, short.kc) and alone.panels == 2 * short.panels
+    raised = host_matmul_heuristics.default(work, far, replace(usual, distant_bytes=far.l3 + 1))
+    assert raised == host_matmul_heuristics.default(work, replace(far, l3=usual.distant_bytes - 1), usual)
 
 
 def test_work_follows_each_of_its_thresholds() -> None:

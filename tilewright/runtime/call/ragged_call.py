@@ -285,8 +285,9 @@ def refuse_offsets(dim: DimInfo, given: Any, point: str) -> NoReturn:
     if isinstance(given, np.ndarray):
         offsets = checked_offsets(given, what)
         check_lengths(dim, offsets)
-        raise ShapeError(f"{what}: the last sequence ends at {starts_of(offsets, dim.align)[-1]}, and the rows do not (at {point});"
-                         " pass the end of each sequence, up to the last row")
+        end = starts_of(offsets, dim.align)[-1]
+        raise ShapeError(f"{what}: the last sequence ends at {end}, and the rows do not (at {point})"
+                         "; pass the end of each sequence, up to the last row")
     raise ShapeError(f"{what}: wanted 0, then the end of each sequence up to the last row, with lengths in {dim.dim()} (at "
                      f"{point}); pass such offsets")
 

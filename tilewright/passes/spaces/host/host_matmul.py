@@ -121,8 +121,10 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     blocks = product(shapes, lanes, Pack, (0, 8, 16), (0, 8, 32), (False, True))
     streams = product((12, 24, 48), lanes, (0, 2, 4, 8), (2, 4, 8))
     chunks = product((3, 4, 6), (8, 16, 24), (0, 4), (2, 3, 4), (2, 4, 6, 8, 10)) if not Extents.of(workload).transposed else ()
-    filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8] if is_long(workload, 2048) else []
-    pieces = product(filled, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
+    filled = [(mr, nv) for mr, nv in shapes if mr * nv >= 8]
+    long = filled if is_long(workload, 2048) else []
+    pieces = product(long, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
+    short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
     side = word_of(workload, limits)
@@ -133,6 +135,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
          for mr, nv, ahead, stream, chunk in chunks),
         (HostMatmulConfig(mr, nv, widest, pack, ahead, chunk * mr, kc=kc, panels=panels, copy_rows=rows)
          for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
+        (HostMatmulConfig(mr, nv, widest, Pack.NONE, ahead, chunk * mr, True, kc=kc, panels=panels)
+         for (mr, nv), ahead, chunk, kc, panels in short),
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
          for (mr, nv), w, pack, ahead, chunk, exact in taps),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,10 +30,13 @@ _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
 _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
+_TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
+_BESIDE = 16  # panels of short pieces of k in turns, at most
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
 _AVX2_ROWS = "zen3-avx2.md: with the first factor transposed, 256 to 1024 rows and as many values of k"
+_XEON = "xeon-avx512.md: measured beside the other ways of reading columns at 6 to 2000 rows"
 _AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
 
 
@@ -59,6 +63,10 @@ class Thresholds:
                                      results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
                                              "with AVX-512, and by its AVX2 alone")
     piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
+    distant_bytes: int = threshold(64 << 20, unit="bytes of a last cache that many cores share, whose lines take long to "
+                                                  "come", operator="dense_768x768_argument", results=_XEON)
+    short_piece_rows: int = threshold(127, unit="rows, up to which columns from such a cache are read in pieces of k that fit "
+                                                "the first one", operator="dense_768x768_argument", results=_XEON)
     across_rows: int = threshold(383, unit="rows, up to which a factor that is contiguous along them is read in place",
                                  operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)
     few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
@@ -269,6 +277,9 @@ class _Defaults:
             one = replace(one, nv=self._piece(1), prefetch=0, stream=self._beside(columns))
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
+        pieces = self._in_short_pieces(in_place)
+        if pieces is not None:
+            few, most = min(few, 1 if streamed is None else streamed.stream), 0
         cases = [(1, one)]
         if streamed is not None and few > 1:
             chunk, lowest = self._streamed(few), self._streamed(min(few, streamed.stream))
@@ -277,7 +288,31 @@ class _Defaults:
             cases.append((few, chunk))
         if most > max(1, few):
             cases.append((most, in_place))
+        if pieces is not None:
+            cases.append((self.at.short_piece_rows, pieces))
         return cases, panel
+
+    @property
+    def _is_distant(self) -> bool:
+        """Do lines of the last cache take long to come?"""
+        return self.limits.l3 >= self.at.distant_bytes
+
+    def _in_short_pieces(self, block: HostMatmulConfig) -> HostMatmulConfig | None:
+        """Columns in place that come from a distant cache, in pieces of k that stay in the first one while the rows pass. Panels
+        beside each other in turns, for their rows lie in the same pages, as many to all threads. None where lines come soon, or k
+        is short."""
+        limits, size = self.limits, self.extents.element_bytes
+        if limits.vector_registers >= 32:
+            block = replace(block, mr=_TALL[0], nv=_TALL[1])
+        kc = max(1, limits.l1 * 3 // 4 // (block.columns * size) // 32) * 32
+        if not self._is_distant or not is_long(self.workload, kc):
+            return None
+        panels = math.ceil((self.extents.columns.constant or block.columns) / block.columns)
+        threads = limits.threads or limits.cores
+        units = math.ceil(math.ceil(panels / _BESIDE) / threads) * threads
+        rows = math.ceil(self.at.short_piece_rows / block.mr) * block.mr
+        found = replace(block, prefetch=8, kc=kc, mc=rows, panels=math.ceil(panels / units))
+        return found if why_invalid(found, self.workload, limits) is None else None
 
     def _beside(self, columns: int) -> int:
         """Values of k that one row takes at a time: reads that wait beside each other, more of them where columns come from
@@ -314,18 +349,20 @@ class _Defaults:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
         the panel's bytes where it is made of words, which takes longer; at most 512.
 
-        Where a panel takes most of that cache, or all of them half of the last, k in pieces, and panels in groups that the rows
-        of a piece stay in cache for; more rows where the columns come from memory again for each unit.
+        Where a panel takes most of that cache, or leaves room for few rows and comes from a distant one again for each unit, or
+        all of them take half of the last, k in pieces, and panels in groups that the rows of a piece stay in cache for; more
+        rows where the columns come from memory again for each unit.
         """
         extents, limits, size = self.extents, self.limits, self.factor
         depth = extents.depth.constant or _DEPTH
         whole = depth * (extents.columns.constant or 0) * size
         kc = self.at.piece_bytes // size
-        if (depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and is_long(self.workload, kc):
+        rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
+        again = self._is_distant and not prepacked(self.workload) and rows <= self.at.short_piece_rows
+        if (again or depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and is_long(self.workload, kc):
             far = whole >= limits.l3 and limits.cores <= self.at.few_cores
             rows = limits.l2 // (kc * size) // (1 if far else 2)
             return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
-        rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
         if self.side > 1 and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}

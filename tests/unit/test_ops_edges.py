@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.ops_harness import Checks, Given
 from tilewright.compiler import ops
+from tilewright.runtime.errors import DTypeError
 
 Array = np.ndarray[Any, Any]
 
@@ -81,3 +83,9 @@ def test_element_types() -> None:
 
             checks.add(f"scatter {k}", ops.scatter(x, i, x, 1, reduce="add"), added)
     checks.run([{"B": 2, "S": 2}, {"B": 5, "S": 17}])
+
+
+def test_an_array_is_no_tensor_of_a_graph() -> None:
+    g = ops.Graph()
+    with pytest.raises(DTypeError, match=r"matmul: wanted tensors of a graph, got ndarray; make one by graph.constant"):
+        ops.matmul(g.input("x", ["M", 4]), np.ones((4, 4), np.float32))  # type: ignore[arg-type]

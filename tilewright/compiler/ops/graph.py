@@ -401,7 +401,10 @@ def element_type(what: str, dtype: str | DType) -> DType:
 
 
 def same_dtype(name: str, tensors: Sequence[Tensor]) -> DType:
-    """The one element type of all tensors; DTypeError when they differ, OptionError when there is none."""
+    """The one element type of all tensors; DTypeError when they differ or one is none, OptionError when there is none."""
+    other = next((t for t in tensors if not isinstance(t, Tensor)), None)
+    if other is not None:
+        raise DTypeError(f"{name}: wanted tensors of a graph, got {type(other).__name__}; make one by graph.constant(...)")
     found = list(dict.fromkeys(t.dtype for t in tensors))
     if not found:
         raise OptionError(f"{name}: wanted at least one tensor")

@@ -15,6 +15,11 @@ from tilewright.runtime.limits import HostLimits
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
 _LLVM_NAMES = {
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+    "amx_fp16": "amx-fp16",
+    "amx_complex": "amx-complex",
     "avx512_bf16": "avx512bf16",
     "avx512_fp16": "avx512fp16",
     "avx512_bitalg": "avx512bitalg",

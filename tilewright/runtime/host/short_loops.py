@@ -15,7 +15,7 @@ _TRIALS, _TURNS = 4, 1 << 14  # so many of so many launches of a short loop are 
 
 
 def short_loops_ir(arch: str) -> str:
-    """Defines @entry_of, @alone, @first_of, @remember_alone, @remember and @ticks."""
+    """Defines @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
     ticks, short = _TICKS.get(arch, _NO_TICKS), _SHORT if arch in _TICKS else 0
     given = {"$LAG": _LAG, "$TRIALS": _TRIALS, "$TURNS": _TURNS - 1, "$TICKS": ticks, "$SHORT": short}
     text = _IR
@@ -38,9 +38,8 @@ define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
   ret ptr %found
 }
 
-; Is this launch of a loop one for the caller alone?
-define internal i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
-entry:
+; Was the loop of a kernel short, as far as is known?
+define internal i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinline nounwind {
   %address = ptrtoint ptr %kernel to i64
   %key = load i64, ptr %entry_of
   %same = icmp eq i64 %key, %address
@@ -49,6 +48,15 @@ entry:
   %all = mul i64 %each, %units
   %little = icmp ult i64 %all, $SHORT
   %short = and i1 %same, %little
+  ret i1 %short
+}
+
+; Is this launch of a loop one for the caller alone?
+define internal i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
+entry:
+  %short = call i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units)
+  %field = getelementptr i64, ptr %entry_of, i64 1
+  %each = load i64, ptr %field
   br i1 %short, label %compare, label %together
 compare:
   %alone_field = getelementptr i64, ptr %entry_of, i64 2
@@ -102,14 +110,10 @@ less:
 
 ; Units of the caller's part; negative where the loop was not short.
 define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
-  %address = ptrtoint ptr %kernel to i64
-  %key = load i64, ptr %entry_of
-  %same = icmp eq i64 %key, %address
+  %short = call i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units)
   %field = getelementptr i64, ptr %entry_of, i64 1
   %each = load i64, ptr %field
   %all = mul i64 %each, %units
-  %little = icmp ult i64 %all, $SHORT
-  %short = and i1 %same, %little
   %unit = call i64 @llvm.smax.i64(i64 %each, i64 1)
   %share = mul i64 %unit, %threads
   %half = lshr i64 %share, 1

@@ -49,18 +49,11 @@ class PermuteTables:
     def make(self, points: Sequence[Loops], group: Index) -> None:
         """The planes of a group of the piece."""
         books, planes, entries = len(self.products.pools.books), self._planes, self.entries(self.products.pools)
-        words, i8 = vector_type(integer_type(32), LANES), vector_type(integer_type(8), LANES)
 
         def put(book: int, s: Index, total: ir.Value) -> None:
-            if self.bits:
-                bias = constant(integer_type(32), ShuffleTables.bias(self.bits), LANES)
-                whole = arith.addi(arith.fptosi(words, total), bias)
-            else:
-                whole = arith.bitcast(words, total)
-            for p in range(planes):
-                moved = arith.shrui(whole, constant(integer_type(32), 8 * p, LANES)) if p else whole
+            for p, plane in enumerate(ShuffleTables.bytes_of(total, self.bits, LANES)):
                 place = ((group * books + book) * planes + p) * entries + s
-                self.tables.store(arith.trunci(i8, moved), [Index.ramp(place, LANES)])
+                self.tables.store(plane, [Index.ramp(place, LANES)])
 
         self.products.of_row(points[0], put)
 

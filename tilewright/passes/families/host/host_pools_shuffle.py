@@ -45,23 +45,29 @@ class ShuffleTables:
         """What makes whole products positive: eight of a number below 2 ** bits by a byte are below it."""
         return 0 if not bits else 1 << (15 if bits <= NARROW_BITS else 18)
 
+    @staticmethod
+    def bytes_of(product: ir.Value, bits: int, lanes: int) -> list[ir.Value]:
+        """The planes of a vector of f32 products: bytes of their words, or of whole numbers made positive, lowest first."""
+        word = integer_type(32)
+        words, i8 = vector_type(word, lanes), vector_type(integer_type(8), lanes)
+        if bits:
+            whole = arith.addi(arith.fptosi(words, product), constant(word, ShuffleTables.bias(bits), lanes))
+        else:
+            whole = arith.bitcast(words, product)
+        moved = (arith.shrui(whole, constant(word, 8 * p, lanes)) if p else whole for p in range(ShuffleTables.planes(bits)))
+        return [arith.trunci(i8, m) for m in moved]
+
     def fill(self) -> None:
         self.products.fill()
 
     def make(self, points: Sequence[Loops], group: Index) -> None:
         """The planes of a group of the piece."""
         books, planes, entries = len(self.products.pools.books), self.planes(self.bits), self.entries(self.products.pools)
-        words, i8 = vector_type(integer_type(32), VECTOR), vector_type(integer_type(8), VECTOR)
 
         def put(book: int, s: Index, total: ir.Value) -> None:
-            if self.bits:
-                whole = arith.addi(arith.fptosi(words, total), constant(integer_type(32), self.bias(self.bits), VECTOR))
-            else:
-                whole = arith.bitcast(words, total)
-            for p in range(planes):
-                moved = arith.shrui(whole, constant(integer_type(32), 8 * p, VECTOR)) if p else whole
+            for p, plane in enumerate(self.bytes_of(total, self.bits, VECTOR)):
                 place = ((group * books + book) * planes + p) * entries + s
-                self.tables.store(arith.trunci(i8, moved), [Index.ramp(place, VECTOR)])
+                self.tables.store(plane, [Index.ramp(place, VECTOR)])
 
         self.products.of_row(points[0], put)
 

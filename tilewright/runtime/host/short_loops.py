@@ -1,7 +1,10 @@
 """How long short loops of the thread pool took, in LLVM IR: the caller's part of one, and whether it runs all by itself.
 
-What a kernel took is kept by its address, of all threads together and of the caller alone. Both are the least of what was seen,
-and grow by an eighth at a launch, so that one that was disturbed decides nothing.
+What a kernel took is kept by its address and the bits that the number of its units has: what several threads gain grows with the
+units. Whether a loop is short goes by the least of what was seen, which grows by an eighth at a launch, so that one that was
+disturbed decides nothing. Every so many launches of a short loop both ways are tried: all threads, often enough that those that
+slept have been woken, then the caller alone. The one with the lesser median is taken until the next trials; medians are followed
+by steps of a 32nd.
 """
 
 from __future__ import annotations
@@ -9,15 +12,16 @@ from __future__ import annotations
 # Ticks of a clock that a thread reads in some nanoseconds; without one no loop is taken for short.
 _TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
 _NO_TICKS = "ret i64 0"
-_SHORT = 16 * 60_000  # sixteenths of ticks of a loop, of all threads together: some 20 microseconds
-_LAG = 16 * 300  # sixteenths of ticks until a worker has the word and the caller knows that it is done
-_TRIALS, _TURNS = 4, 1 << 14  # so many of so many launches of a short loop are by the way that took longer
+_SHORT = 60_000 << 10  # 1024ths of ticks of a loop, of all threads together: some 20 microseconds
+_LAG = 300 << 10  # 1024ths of ticks until a worker has the word and the caller knows that it is done
+_TOGETHER, _ALONE, _TURNS = 64, 16, 1 << 14  # of so many launches of a short loop the first ones are trials
 
 
 def short_loops_ir(arch: str) -> str:
-    """Defines @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
+    """Defines @key_of, @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
     ticks, short = _TICKS.get(arch, _NO_TICKS), _SHORT if arch in _TICKS else 0
-    given = {"$LAG": _LAG, "$TRIALS": _TRIALS, "$TURNS": _TURNS - 1, "$TICKS": ticks, "$SHORT": short}
+    given = {"$LAG": _LAG, "$TOGETHER": _TOGETHER, "$TRIALS": _TOGETHER + _ALONE, "$TURNS": _TURNS - 1, "$TICKS": ticks,
+             "$SHORT": short}
     text = _IR
     for name, value in given.items():
         text = text.replace(name, str(value))
@@ -25,24 +29,34 @@ def short_loops_ir(arch: str) -> str:
 
 
 _IR = """
-@known = internal global [128 x [4 x i64]] zeroinitializer, align 64
+@known = internal global [256 x [8 x i64]] zeroinitializer, align 64
 declare i64 @llvm.readcyclecounter()
+declare i64 @llvm.ctlz.i64(i64, i1)
 
-; Of a kernel, by its address: the address, what a unit took in sixteenths of ticks of all threads together, and of the caller
-; alone (0: not tried), and launches since it was short. Only the owner of @busy looks.
-define internal ptr @entry_of(ptr %kernel) alwaysinline nounwind {
+; A kernel's address, and above it how many bits the number of its units has not.
+define internal i64 @key_of(ptr %kernel, i64 %units) alwaysinline nounwind {
   %address = ptrtoint ptr %kernel to i64
-  %line = lshr i64 %address, 4
-  %number = and i64 %line, 127
-  %found = getelementptr [128 x [4 x i64]], ptr @known, i64 0, i64 %number
+  %clear = call i64 @llvm.ctlz.i64(i64 %units, i1 true)
+  %high = shl i64 %clear, 58
+  %key = xor i64 %address, %high
+  ret i64 %key
+}
+
+; Of a key: the key, what a unit took in 1024ths of ticks of all threads together, its medians in the last trials of the caller
+; alone and of all threads, launches since it was short, and whether it is the caller's. Only the owner of @busy looks.
+define internal ptr @entry_of(i64 %key) alwaysinline nounwind {
+  %line = lshr i64 %key, 4
+  %class = lshr i64 %key, 58
+  %mixed = add i64 %line, %class
+  %number = and i64 %mixed, 255
+  %found = getelementptr [256 x [8 x i64]], ptr @known, i64 0, i64 %number
   ret ptr %found
 }
 
 ; Was the loop of a kernel short, as far as is known?
-define internal i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinline nounwind {
-  %address = ptrtoint ptr %kernel to i64
-  %key = load i64, ptr %entry_of
-  %same = icmp eq i64 %key, %address
+define internal i1 @was_short(ptr %entry_of, i64 %key, i64 %units) alwaysinline nounwind {
+  %kept = load i64, ptr %entry_of
+  %same = icmp eq i64 %kept, %key
   %field = getelementptr i64, ptr %entry_of, i64 1
   %each = load i64, ptr %field
   %all = mul i64 %each, %units
@@ -52,27 +66,46 @@ define internal i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units) alwaysinli
 }
 
 ; Is this launch of a loop one for the caller alone?
-define internal i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
+define internal i1 @alone(ptr %entry_of, i64 %key, i64 %units, i64 %threads) alwaysinline nounwind {
 entry:
-  %short = call i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units)
-  %field = getelementptr i64, ptr %entry_of, i64 1
-  %each = load i64, ptr %field
-  br i1 %short, label %compare, label %together
-compare:
-  %alone_field = getelementptr i64, ptr %entry_of, i64 2
-  %own = load i64, ptr %alone_field
-  %turns_field = getelementptr i64, ptr %entry_of, i64 3
+  %short = call i1 @was_short(ptr %entry_of, i64 %key, i64 %units)
+  br i1 %short, label %look, label %together
+look:
+  %own_field = getelementptr i64, ptr %entry_of, i64 2
+  %crew_field = getelementptr i64, ptr %entry_of, i64 3
+  %turns_field = getelementptr i64, ptr %entry_of, i64 4
+  %chosen_field = getelementptr i64, ptr %entry_of, i64 5
   %turns = load i64, ptr %turns_field
   %next = add i64 %turns, 1
   store i64 %next, ptr %turns_field
-  %untried = icmp eq i64 %own, 0
-  %busy_time = mul i64 %own, %threads
-  %less = icmp ult i64 %busy_time, %each
-  %tried = xor i1 %untried, true
-  %better = and i1 %tried, %less
   %turn = and i64 %turns, $TURNS
   %trial = icmp ult i64 %turn, $TRIALS
-  %chosen = xor i1 %better, %trial
+  br i1 %trial, label %try, label %settled
+try:
+  %first = icmp eq i64 %turn, 0
+  br i1 %first, label %forget, label %turn_of
+forget:
+  store i64 0, ptr %own_field
+  store i64 0, ptr %crew_field
+  br label %turn_of
+turn_of:
+  %late = icmp uge i64 %turn, $TOGETHER
+  ret i1 %late
+settled:
+  %ended = icmp eq i64 %turn, $TRIALS
+  br i1 %ended, label %decide, label %decided
+decide:
+  %own = load i64, ptr %own_field
+  %crew = load i64, ptr %crew_field
+  %own_time = mul i64 %own, %threads
+  %known = sub i64 %own_time, 1 ; not the least where it is not known
+  %less = icmp ult i64 %known, %crew
+  %flag = zext i1 %less to i64
+  store i64 %flag, ptr %chosen_field
+  ret i1 %less
+decided:
+  %kept = load i64, ptr %chosen_field
+  %chosen = trunc i64 %kept to i1
   ret i1 %chosen
 together:
   ret i1 false
@@ -89,9 +122,23 @@ define internal i64 @calmed(i64 %before, i64 %now) alwaysinline nounwind {
   ret i64 %found
 }
 
+; A median as it is followed.
+define internal void @follow(ptr %field, i64 %now) alwaysinline nounwind {
+  %before = load i64, ptr %field
+  %part = lshr i64 %before, 5
+  %more = add i64 %before, %part
+  %less = sub i64 %before, %part
+  %longer = icmp ugt i64 %now, %before
+  %moved = select i1 %longer, i64 %more, i64 %less
+  %new = icmp eq i64 %before, 0
+  %found = select i1 %new, i64 %now, i64 %moved
+  store i64 %found, ptr %field
+  ret void
+}
+
 define internal void @remember_alone(ptr %entry_of, i64 %elapsed, i64 %units) alwaysinline nounwind {
 entry:
-  %fine = shl i64 %elapsed, 4
+  %fine = shl i64 %elapsed, 10
   %each = udiv i64 %fine, %units
   %long = icmp uge i64 %fine, $SHORT
   br i1 %long, label %more, label %less
@@ -100,17 +147,14 @@ more: ; it is not short any more: the next one is for all threads
   store i64 %each, ptr %all_field
   ret void
 less:
-  %some = call i64 @llvm.smax.i64(i64 %each, i64 1)
   %field = getelementptr i64, ptr %entry_of, i64 2
-  %before = load i64, ptr %field
-  %calm = call i64 @calmed(i64 %before, i64 %some)
-  store i64 %calm, ptr %field
+  call void @follow(ptr %field, i64 %each)
   ret void
 }
 
 ; Units of the caller's part; negative where the loop was not short.
-define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threads) alwaysinline nounwind {
-  %short = call i1 @was_short(ptr %entry_of, ptr %kernel, i64 %units)
+define internal i32 @first_of(ptr %entry_of, i64 %key, i64 %units, i64 %threads) alwaysinline nounwind {
+  %short = call i1 @was_short(ptr %entry_of, i64 %key, i64 %units)
   %field = getelementptr i64, ptr %entry_of, i64 1
   %each = load i64, ptr %field
   %all = mul i64 %each, %units
@@ -129,15 +173,14 @@ define internal i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %threa
   ret i32 %found
 }
 
-define internal void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
+define internal void @remember(ptr %entry_of, i64 %key, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
 entry:
-  %address = ptrtoint ptr %kernel to i64
   %spent = mul i64 %elapsed, %threads
-  %fine = shl i64 %spent, 4
+  %fine = shl i64 %spent, 10
   %each = udiv i64 %fine, %units
   %field = getelementptr i64, ptr %entry_of, i64 1
-  %key = load i64, ptr %entry_of
-  %same = icmp eq i64 %key, %address
+  %known = load i64, ptr %entry_of
+  %same = icmp eq i64 %known, %key
   br i1 %same, label %again, label %first
 again:
   %before = load i64, ptr %field
@@ -145,13 +188,13 @@ again:
   %long = icmp uge i64 %fine, $SHORT
   %kept = select i1 %long, i64 %each, i64 %calm
   store i64 %kept, ptr %field
+  %crew_field = getelementptr i64, ptr %entry_of, i64 3
+  call void @follow(ptr %crew_field, i64 %each)
   ret void
 first:
-  store i64 %address, ptr %entry_of
+  store i64 %key, ptr %entry_of
   store i64 %each, ptr %field
-  %alone_field = getelementptr i64, ptr %entry_of, i64 2
-  store i64 0, ptr %alone_field
-  %turns_field = getelementptr i64, ptr %entry_of, i64 3
+  %turns_field = getelementptr i64, ptr %entry_of, i64 4
   store i64 0, ptr %turns_field
   ret void
 }

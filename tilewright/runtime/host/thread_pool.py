@@ -9,7 +9,7 @@ back, so that what one loop leaves in a core's cache is there for the next. Part
 meet, and there are six a thread, so that cores of unequal speed end together. A loop that was short when its kernel last ran has
 one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. At times
 it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
-is not known before. Now and then the other way is tried again. Who runs a part has no influence on its result.
+is not known before. Now and then both ways are tried again. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core leaves it by a short
 sleep: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
@@ -292,8 +292,9 @@ alone:
   call void %kernel(ptr %slots, i64 0, i64 %units, ptr %workspace)
   br label %exit
 owner:
-  %entry_of = call ptr @entry_of(ptr %kernel)
-  %own = call i1 @alone(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  %key = call i64 @key_of(ptr %kernel, i64 %units)
+  %entry_of = call ptr @entry_of(i64 %key)
+  %own = call i1 @alone(ptr %entry_of, i64 %key, i64 %units, i64 %t)
   br i1 %own, label %single, label %crew
 single:
   %started = call i64 @ticks()
@@ -318,7 +319,7 @@ publish:
   store ptr %workspace, ptr @workspace
   store i64 %stride, ptr @stride
   call void @settle()
-  %first = call i32 @first_of(ptr %entry_of, ptr %kernel, i64 %units, i64 %t)
+  %first = call i32 @first_of(ptr %entry_of, i64 %key, i64 %units, i64 %t)
   %short = icmp sge i32 %first, 0
   store i32 %first, ptr @first
   %begin = call i64 @ticks()
@@ -375,7 +376,7 @@ yield:
 over:
   %end = call i64 @ticks()
   %elapsed = sub i64 %end, %begin
-  call void @remember(ptr %entry_of, ptr %kernel, i64 %elapsed, i64 %t, i64 %units)
+  call void @remember(ptr %entry_of, i64 %key, i64 %elapsed, i64 %t, i64 %units)
   store atomic i64 0, ptr @busy release, align 8
   br label %exit
 exit:

@@ -129,12 +129,14 @@ def test_readers_opened_before_a_compaction(tmp_path: Path) -> None:
     log.add(record(0, 1.0))
     store = RecordStore(LocalPlace(tmp_path))
     store.compact()
-    reader = open_log(tmp_path)
-    for n in range(1, 4):
+    log.add(record(1, 1.0, 1))
+    store.compact()
+    reader, later = open_log(tmp_path), open_log(tmp_path)
+    for n in range(2, 5):
         log.add(record(n, 1.0 + n))
         store.compact()
-    assert len(list(reader.of(WORKLOADS[0].key))) >= 1
-    assert len(open_log(tmp_path)) == 4
+    assert {r.workload for r in reader.of(WORKLOADS[1].key)} == {WORKLOADS[1].key}  # it lies elsewhere now
+    assert identities(later) == identities(open_log(tmp_path)) and len(later.records) == 5
 
 
 @settings(max_examples=25, deadline=None)
@@ -198,6 +200,64 @@ def test_an_index_of_another_version_or_damaged(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(b"{")
     with pytest.raises(LogError, match="damaged"):
         open_log(tmp_path)
+
+
+def test_an_index_that_names_other_files(tmp_path: Path) -> None:
+    log = store_at(tmp_path / "s")
+    log.add(record(0))
+    store = RecordStore(LocalPlace(tmp_path / "s"))
+    store.compact()
+    index = store.index()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "s" / INDEX).write_bytes(msgspec.json.encode(msgspec.structs.replace(index, data="../precious")))
+    for use in (store.compact, lambda: open_log(tmp_path / "s")):
+        with pytest.raises(LogError, match="damaged"):
+            use()
+    assert (tmp_path / "precious").read_text() == "mine"
+    (tmp_path / "s" / INDEX).write_bytes(msgspec.json.encode(index))
+    (tmp_path / "s" / index.data).unlink()
+    for use in (store.compact, lambda: open_log(tmp_path / "s").records):
+        with pytest.raises(LogError, match="which is not there; remove it"):
+            use()
+
+
+def test_compacting_what_holds_nothing_writes_nothing(tmp_path: Path) -> None:
+    assert RecordStore(LocalPlace(tmp_path / "new")).compact().records == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_that_cannot_be_written_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    with pytest.raises(LogError, match="cannot be written: Read-only file system"):
+        store_at(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "url"])
+def test_what_is_not_written_at_the_end_is_kept_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str,
+                                                      caplog: pytest.LogCaptureFixture) -> None:
+    place = {"file": str(tmp_path / "log.jsonl"), "folder": f"{tmp_path}/store/", "url": f"memory://{tmp_path.name}"}[kind]
+    (tmp_path / "aside").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
+    log = open_log(place, writes=True)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tilewright.runtime.log.LOG.propagate", True)
+    with monkeypatch.context() as patch:
+        patch.setattr("fsspec.implementations.memory.MemoryFileSystem.pipe_file" if kind == "url" else "os.write", full)
+        for n in range(3):
+            log.add(record(n))
+        log.finish()
+    (kept,) = (tmp_path / "aside").iterdir()
+    assert f"3 of its lines are in {kept}" in caplog.text
+    again = open_log(place, writes=True)
+    assert again.merge([open_log(kept)]) == 3
+    again.finish()
+    assert len(open_log(place)) == 3
 
 
 def test_a_full_disk_costs_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,13 @@ def test_merge_export_and_compact(log: str, tmp_path: Path, capsys: pytest.Captu
     assert main(["logs", "ls", str(tmp_path / "none")]) == 1
 
 
+def test_training_on_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    for place, why in (("none", "there is no such file or folder"), ("empty", "wanted measurements of kernels to train on")):
+        assert main(["logs", "train", str(tmp_path / place), "-o", str(tmp_path / "models")]) == 1
+        assert why in capsys.readouterr().err and not (tmp_path / "models").exists()
+
+
 def test_train_writes_models_that_are_no_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(f"{tmp_path}/store/")
     folder = tmp_path / "priors"

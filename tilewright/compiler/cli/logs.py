@@ -40,7 +40,7 @@ def ls_command(place: Place, workload: Workload = None, device: Device = None, j
     """The workloads and devices of a log: records, failures, and the best time."""
     out = Output(json)
     with out.skipped_lines():
-        log = _opened(place)
+        log = opened(place)
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for r in _chosen(log, workload, device):
         groups.setdefault((r.workload, r.device), []).append(r)
@@ -62,7 +62,7 @@ def top_command(place: Place, count: Annotated[int, typer.Option(min=1, help="Ke
 
     out = Output(json)
     with out.skipped_lines():
-        groups = _by_workload(_chosen(_opened(place), workload, device))
+        groups = _by_workload(_chosen(opened(place), workload, device))
     rows = []
     for (_, name, where), records in groups.items():
         shapes: dict[tuple[tuple[str, int], ...], list[tuple[float, str, int]]] = {}
@@ -81,7 +81,7 @@ def diff_command(place: Place, other: Annotated[str, typer.Argument(help="The lo
     """What two logs measured alike: the best time of each shape in the second over that in the first; and what one has alone."""
     out = Output(json)
     with out.skipped_lines():
-        both = [_by_workload(_chosen(_opened(p), workload, device)) for p in (place, other)]
+        both = [_by_workload(_chosen(opened(p), workload, device)) for p in (place, other)]
     rows = []
     for key in sorted({*both[0], *both[1]}):
         best = [_best(b.get(key, [])) for b in both]
@@ -105,7 +105,7 @@ def merge_command(target: Annotated[str, typer.Argument(help="The log that takes
     out = Output(json)
     with out.skipped_lines():
         log = open_log(target, writes=True)
-        taken = log.merge([_opened(p) for p in others])
+        taken = log.merge([opened(p) for p in others])
         log.finish()
     out.event("merged", target=target, records=taken)
     out.text(f"{target}: {taken} records more, {len(log)} in all")
@@ -123,7 +123,7 @@ def export_command(place: Place, output: Annotated[Path, typer.Option("-o", "--o
     if output.exists():
         raise OptionError(f"--output {output} is there already; name a new file")
     with out.skipped_lines():
-        log = _opened(place)
+        log = opened(place)
     records = _chosen(log, workload, device)
     if output.suffix == ".csv":
         with output.open("w", newline="", encoding="utf-8") as file:
@@ -148,7 +148,7 @@ def compact_command(place: Place, json: Json = False) -> None:
     """Put the segments of a store into one file with an index, so that a workload is found at once."""
     from tilewright.search.database.stored_log import StoredLog
 
-    out, log = Output(json), _opened(place)
+    out, log = Output(json), opened(place)
     if not isinstance(log, StoredLog):
         raise OptionError(f"{place} is one file, which needs no compaction; wanted a folder or a URL")
     done = log.store.compact()
@@ -158,7 +158,7 @@ def compact_command(place: Place, json: Json = False) -> None:
              f"lines were there twice, {done.unread} are no records")
 
 
-def _opened(place: str) -> TuningLog:
+def opened(place: str) -> TuningLog:
     """A log that is there."""
     from tilewright.search.database.stored_log import open_log
 

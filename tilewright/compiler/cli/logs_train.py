@@ -10,6 +10,7 @@ import typer
 
 from tilewright.compiler.cli.compile_arguments import Json
 from tilewright.compiler.cli.output import Output
+from tilewright.runtime.errors import OptionError
 
 
 def train_command(
@@ -24,9 +25,9 @@ def train_command(
     the one that ships with the package. `tilewright tune --prior-from FOLDER` starts from the folder.
     """
     from tilewright.compiler.builder.codegen import limits
+    from tilewright.compiler.cli.logs import opened
     from tilewright.runtime.limits import HostLimits
     from tilewright.runtime.target import Target
-    from tilewright.search.database.stored_log import open_log
     from tilewright.search.libraries import load_libraries
     from tilewright.search.prior.shipped import SUFFIX, prior_in, shipped
     from tilewright.search.prior.train import digest_of, groups_of, trained
@@ -36,7 +37,10 @@ def train_command(
     here = limits(Target.parse("host"))
     assert isinstance(here, HostLimits)
     with out.skipped_lines():
-        groups = groups_of([open_log(place) for place in logs], here)
+        groups = groups_of([opened(place) for place in logs], here)
+    if not groups:
+        raise OptionError(f"{', '.join(logs)}: wanted measurements of kernels to train on, and there are none; `tilewright tune` "
+                          "with the same --log takes some")
     output.mkdir(parents=True, exist_ok=True)
     rows = []
     for family, found in groups.items():

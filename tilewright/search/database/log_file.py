@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -87,10 +88,10 @@ class LogFile:
                         error.strerror)
 
     def finish(self) -> None:
-        """Write what could not be written before; what still cannot is lost, and told of."""
+        """Write what could not be written before; what still cannot is kept aside, and told of."""
         error = self._flush() if self.unwritten else None
         if error is not None:
-            LOG.warning("log %s cannot be written: %s; %d of its lines are lost", self.path, error.strerror, len(self.unwritten))
+            LOG.warning("log %s cannot be written: %s; %s", self.path, error.strerror, kept_aside(self.unwritten, str(self.path)))
 
     def _flush(self) -> OSError | None:
         try:
@@ -112,6 +113,18 @@ class LogFile:
                 yield descriptor, held
         finally:
             os.close(descriptor)
+
+
+def kept_aside(lines: Sequence[bytes], place: str) -> str:
+    """Write the last lines for a log that cannot be written to a temporary file; what became of them, in words."""
+    count = f"{len(lines)} of its lines are"
+    try:
+        descriptor, name = tempfile.mkstemp(".jsonl", "tilewright-")
+        with open(descriptor, "wb") as file:
+            file.writelines(lines)
+    except OSError as error:
+        return f"{count} lost: those for temporary files cannot be written either: {error.strerror}"
+    return f"{count} in {name}; `tilewright logs merge {place} {name}` adds them when it can be written"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tilewright.runtime.errors import LogError, OptionError
 from tilewright.runtime.program.replace_file import replaced
 
 _PATIENCE = 30.0  # seconds to wait for another who compacts
+_PROBE = bytes(4096)
 
 
 class RecordPlace(Protocol):
@@ -89,14 +91,28 @@ class LocalPlace:
         except OSError as error:
             raise _refused(f"{self.text}/{name}", "written", error) from error
 
+    def prepare(self, folder: str) -> None:
+        """Make a folder of it, and see that there is room for more. Raises LogError."""
+        try:
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder / folder) as file:
+                file.write(_PROBE)
+                file.flush()
+        except OSError as error:
+            raise _refused(self.text, "written", error) from error
+
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             (self.folder / name).unlink()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "wb") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _refused(self.text, "written", error) from error
+        with open(descriptor, "wb") as file:
             end = time.monotonic() + _PATIENCE
             while True:
                 try:

@@ -31,6 +31,7 @@ _QUIET = 3600.0  # seconds after which a line without an end gets none any more
 _TRIES = 5
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^(records-[0-9a-f]{16}\.jsonl)?$")]  # nothing outside of the store
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Index(msgspec.Struct, frozen=True):
     """data: the file of compacted records, "" where there is none. workloads: key -> its records. absorbed: segment -> bytes of
     it that are in the data file."""
 
-    data: str = ""
+    data: _Name = ""
     workloads: dict[str, Span] = {}
     others: dict[str, Span] = {}
     absorbed: dict[str, _Size] = {}
@@ -87,12 +88,19 @@ class RecordStore:
         except FileNotFoundError:
             return Index()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LogError(f"record store {self.place.text}: {INDEX} is damaged: {error}; remove it, and its segments that are "
-                           "left and the newest records-*.jsonl are read by `tilewright logs merge`") from error
+            raise self._damaged(f"is damaged: {error}") from error
         if found.schema != SCHEMA:
             raise LogError(f"record store {self.place.text}: {INDEX} has schema {found.schema}; this version of Tilewright reads "
                            f"{SCHEMA}; another may read it")
         return found
+
+    def without_data(self, index: Index) -> LogError:
+        """The file that an index names is not there, and no newer index is."""
+        return self._damaged(f"names {index.data}, which is not there")
+
+    def _damaged(self, what: str) -> LogError:
+        return LogError(f"record store {self.place.text}: {INDEX} {what}; remove it, and its segments that are left and the "
+                        "newest records-*.jsonl are read by `tilewright logs merge`")
 
     def span(self, index: Index, span: Span) -> list[bytes]:
         """The lines of a span; FileNotFoundError where a newer index has taken the place of this one."""
@@ -118,7 +126,10 @@ class RecordStore:
         raise LogError(f"record store {self.place.text} changes faster than it is read; try again when fewer compact it")
 
     def compact(self) -> Compacted:
-        """Put all records into one file with an index, and remove the segments that the compaction before took in."""
+        """Put all records into one file with an index, and remove the segments that the compaction before took in. Where there
+        are none yet nothing is written."""
+        if self.index() == Index() and not self.place.names(SEGMENTS):
+            return Compacted(0, 0, 0, 0, 0, 0)
         with self.place.alone():
             before = self.index()
             taken = dict(before.absorbed)
@@ -141,8 +152,13 @@ class RecordStore:
 
     def _old(self, index: Index) -> Iterator[_Line]:
         """What is compacted already; it comes before all else."""
-        if index.data:
-            yield from _lines("", self.place.read(index.data))
+        if not index.data:
+            return
+        try:
+            data = self.place.read(index.data)
+        except FileNotFoundError as error:
+            raise self.without_data(index) from error
+        yield from _lines("", data)
 
     def _is_over(self, name: str) -> bool:
         """Is the writer of a segment gone for long, so that a line without an end stays one?"""

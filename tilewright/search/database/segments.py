@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tilewright.runtime.errors import LogError
 from tilewright.runtime.log import LOG
+from tilewright.search.database.log_file import kept_aside
 from tilewright.search.database.record_place import LocalPlace, RecordPlace
 
 SEGMENTS, SUFFIX = "segments", ".jsonl"
@@ -31,8 +32,14 @@ class SegmentWriter(Protocol):
 
 
 def segment_writer(place: RecordPlace, clock: Callable[[], float] = time.monotonic) -> SegmentWriter:
-    """Of this process, for a place. The first segment is named when there is something to write."""
-    return _GrowingSegment(place) if isinstance(place, LocalPlace) else _SegmentObjects(place, clock)
+    """Of this process, for a place. The first segment is named when there is something to write.
+
+    Raises LogError where a folder cannot be written, or has no room; what a URL does not take is seen at its first object.
+    """
+    if not isinstance(place, LocalPlace):
+        return _SegmentObjects(place, clock)
+    place.prepare(SEGMENTS)
+    return _GrowingSegment(place)
 
 
 def segment_name() -> str:
@@ -62,8 +69,8 @@ class _GrowingSegment:
     def finish(self) -> None:
         error = self._flush() if self._unwritten else None
         if error is not None:
-            LOG.warning("record store %s cannot be written: %s; %d of its lines are lost", self._place.text, error.strerror,
-                        len(self._unwritten))
+            LOG.warning("record store %s cannot be written: %s; %s", self._place.text, error.strerror,
+                        kept_aside(self._unwritten, self._place.text))
 
     def _flush(self) -> OSError | None:
         try:
@@ -120,19 +127,21 @@ class _SegmentObjects:
             self._since = self._clock()
         self._lines += lines
         if len(self._lines) >= _LINES or self._clock() - self._since >= _SECONDS:
-            self._flush("measurements are kept in memory, and written when it can be")
+            error = self._flush()
+            if error is not None and not self._told:
+                self._told = True
+                LOG.warning("%s; measurements are kept in memory, and written when it can be", error)
 
     def finish(self) -> None:
-        if self._lines:
-            self._flush(f"{len(self._lines)} of its lines are lost")
+        error = self._flush() if self._lines else None
+        if error is not None:
+            LOG.warning("%s; %s", error, kept_aside(self._lines, self._place.text))
 
-    def _flush(self, consequence: str) -> None:
+    def _flush(self) -> LogError | None:
         try:
             self._place.write(f"{SEGMENTS}/{segment_name()}", b"".join(self._lines))
         except LogError as error:
-            if not self._told or "lost" in consequence:
-                LOG.warning("%s; %s", error, consequence)
-            self._told = True
-            return
+            return error
         self._lines.clear()
         self._told = False
+        return None

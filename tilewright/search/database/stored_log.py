@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.errors import LogError
 from tilewright.runtime.log import LOG
 from tilewright.search.database.record_place import RecordPlace, place_of
-from tilewright.search.database.record_store import FORMS, MARKS, SLOTS, RecordStore, Span
+from tilewright.search.database.record_store import FORMS, MARKS, SLOTS, Index, RecordStore, Span
 from tilewright.search.database.records import Line, TuningLog, TuningRecord, identity
 from tilewright.search.database.segments import segment_writer
 from tilewright.search.database.slot_records import SlotRecord
 from tilewright.search.database.workload_form import WorkloadForm
 
+_TRIES = 5
 _LARGE = 32 << 20  # bytes of segments from which a search that ends compacts the store
 
 
@@ -41,7 +43,7 @@ class StoredLog(TuningLog):
         found: list[TuningRecord] = []
         self._new_forms: dict[str, WorkloadForm] = {}
         self._new_slots: list[SlotRecord] = []
-        self._read(self._index.others.get(MARKS, Span()), [], {}, [])
+        self._read(lambda index: index.others.get(MARKS, Span()), [], {}, [])
         for name, data in fresh:
             whole = data[: data.rfind(b"\n") + 1]
             self._reader.read(enumerate(whole.splitlines(), 1), f"{place.text}/{name}", found, self._new_forms, self._new_slots)
@@ -67,7 +69,7 @@ class StoredLog(TuningLog):
         """All that are described."""
         if self._forms is None:
             self._forms = {}
-            self._read(self._index.others.get(FORMS, Span()), [], self._forms, [])
+            self._read(lambda index: index.others.get(FORMS, Span()), [], self._forms, [])
             self._forms.update(self._new_forms)
         return self._forms
 
@@ -80,7 +82,7 @@ class StoredLog(TuningLog):
         """Of all schedules."""
         if self._slots is None:
             self._slots = []
-            self._read(self._index.others.get(SLOTS, Span()), [], {}, self._slots)
+            self._read(lambda index: index.others.get(SLOTS, Span()), [], {}, self._slots)
             self._slots += self._new_slots
         return self._slots
 
@@ -128,7 +130,7 @@ class StoredLog(TuningLog):
         """Of the data file, and after it those of segments and of this log that are not in it."""
         if workload not in self._loaded:
             found: list[TuningRecord] = []
-            self._read(self._index.workloads.get(workload, Span()), found, self._new_forms, [])
+            self._read(lambda index: index.workloads.get(workload, Span()), found, self._new_forms, [])
             self._loaded[workload] = self._reader.undoubted(found)
         added = self._added.get(workload, [])
         if not added:
@@ -136,12 +138,20 @@ class StoredLog(TuningLog):
         have = set(map(identity, self._loaded[workload]))
         return [*self._loaded[workload], *(r for r in added if identity(r) not in have)]
 
-    def _read(self, span: Span, records: list[TuningRecord], forms: dict[str, WorkloadForm], slots: list[SlotRecord]) -> None:
-        try:
-            lines = self.store.span(self._index, span)
-        except FileNotFoundError:  # compacted meanwhile: what this index named is in the file that took its place
-            self._index, _ = self.store.opened()
-            lines = self.store.span(self._index, span)
+    def _read(self, part: Callable[[Index], Span], records: list[TuningRecord], forms: dict[str, WorkloadForm],
+              slots: list[SlotRecord]) -> None:
+        """part: of an index, what is read."""
+        for _ in range(_TRIES):
+            try:
+                lines = self.store.span(self._index, part(self._index))
+                break
+            except FileNotFoundError as error:  # compacted meanwhile: it is elsewhere in the file that took its place
+                now, _ = self.store.opened()
+                if now == self._index:
+                    raise self.store.without_data(now) from error
+                self._index = now
+        else:
+            raise LogError(f"record store {self.store.place.text} is compacted faster than it is read; try again later")
         self._reader.read(enumerate(lines, 1), f"{self.store.place.text}/{self._index.data}", records, forms, slots)
 
     def _write(self, lines: Iterable[Line]) -> None:

@@ -206,6 +206,21 @@ def test_output_that_was_never_written_is_found() -> None:
     assert not findings(kernel(body.replace(", 20;", ", 31;")), (), [((4, 8), np.uint32)])
 
 
+def test_equal_code_is_made_ready_once_for_each_place_of_its_variables() -> None:
+    """Devices share what they hold nothing in; where a variable lies elsewhere, its kernel is another one."""
+    text = kernel("ld.global.b32 %r1, [number]; st.global.b32 [%rd0], %r1;", module=".global .b32 number[1] = {7};")
+    programs = []
+    for before in (0, 0, 4096):
+        device = EmulatorDevice()
+        if before:
+            device.upload(np.full(before, 1, np.uint8))
+        result = device.alloc(4)
+        programs.append(device.load(text).kernel("k"))
+        device.launch(programs[-1], (1, 1, 1), (1, 1, 1), 0, [result])
+        assert device.copy_out(result, 1, np.int32).tolist() == [7]
+    assert programs[0] is programs[1] is not programs[2]
+
+
 def test_launch_is_refused() -> None:
     device = EmulatorDevice("sm_80")
     empty = kernel("").replace("sm_90a", "sm_80")

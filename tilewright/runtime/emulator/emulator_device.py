@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +35,16 @@ KernelArgument = int | bytes | np.generic
 _LANES = 8192
 _SHADOW_BYTES = 64 << 20
 _REGISTER_BYTES = 4 << 30
+_KEPT = 64  # texts and kernels made ready that the next device finds
 
 
 @dataclass(frozen=True)
 class LoadedModule:
-    """PTX in the device. A kernel is made ready when it is first asked for."""
+    """PTX in the device. A kernel is made ready when it is first asked for.
 
+    text: what `ptx` was parsed from."""
+
+    text: str
     ptx: Module
     variables: dict[str, VariablePlace]
     _ready: dict[str, PtxProgram] = field(default_factory=dict)
@@ -49,7 +54,7 @@ class LoadedModule:
         if name not in self.ptx.kernels:
             raise EmulatorError(f"the module has no kernel {name!r}; it has {', '.join(self.ptx.kernels) or 'none'}")
         if name not in self._ready:
-            self._ready[name] = build_program(self.ptx, name, self.variables)
+            self._ready[name] = _made_ready(self.text, name, tuple(sorted(self.variables.items())))
         return self._ready[name]
 
 
@@ -163,7 +168,8 @@ class EmulatorDevice:
     def load(self, ptx: str | bytes) -> LoadedModule:
         """Parse PTX, the text or a GpuImage as it is stored, and place its variables. EmulatorError names the line of what is no
         PTX."""
-        module = parse_ptx(ptx if isinstance(ptx, str) else _text_of(ptx))
+        text = ptx if isinstance(ptx, str) else _text_of(ptx)
+        module = _parsed(text)
         refused = why_not_on(module.target, self.arch)
         if refused is not None:
             raise EmulatorError(f"{self.name}: {refused}")
@@ -171,7 +177,7 @@ class EmulatorDevice:
         for variable in module.variables:
             if variable.name in places:
                 self._initialise(variable, places)
-        return LoadedModule(module, places)
+        return LoadedModule(text, module, places)
 
     def _place(self, variable: Variable) -> VariablePlace:
         return VariablePlace("global", self.alloc(max(variable.size, 1)), variable.size)
@@ -295,6 +301,18 @@ class EmulatorDevice:
         most = kernel.directives.get("maxntid")
         if most and geometry.threads > int(np.prod(most)):
             raise EmulatorError(f"{name}: a block of {geometry.threads} threads, but the kernel allows .maxntid {most}")
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _parsed(text: str) -> Module:
+    """The module of a PTX text, which nobody changes: equal code on several devices is parsed once."""
+    return parse_ptx(text)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _made_ready(text: str, name: str, places: tuple[tuple[str, VariablePlace], ...]) -> PtxProgram:
+    """A kernel of a text for the addresses of the module's variables. It holds nothing of a device: batches hold all state."""
+    return build_program(_parsed(text), name, dict(places))
 
 
 def _text_of(ptx: bytes) -> str:

@@ -6,6 +6,7 @@ that already is LLVM 22's changes nothing. LLVM IR reference: https://llvm.org/d
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable
@@ -44,8 +45,10 @@ _TOKEN = re.compile(
 _CONSTANT = re.compile(r"f0x|\d\.\d|[+-](?:inf|s?nan|qnan)\b")
 
 
+@functools.lru_cache(maxsize=1)
 def to_llvm22(text: str) -> str:
-    """LLVM 24 text with every floating-point constant as LLVM 22 spells it.
+    """LLVM 24 text with every floating-point constant as LLVM 22 spells it. The last one is kept: it goes to the code generator,
+    and then beside the code.
 
     Raises:
         BuildError: a constant of a type other than half, bfloat, float and double.

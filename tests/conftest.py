@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from zlib import crc32
 
 import lit_runner
 import pytest
+
+from tilewright.runtime.host.host_cpu import affinity
+from tilewright.runtime.knobs import WORKERS
 
 LIT = Path(__file__).parent / "lit"
 
@@ -54,6 +58,14 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if inside and file_path.suffix in (".mlir", ".py") and file_path.name != "lit.cfg.py":
         return LitFile.from_parent(parent, path=file_path)
     return None
+
+
+def pytest_configure() -> None:
+    """Processes that run tests share the cores: each builds kernels in as many others as it has of them. A second one would start
+    for most of a second to build a kernel or two."""
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if beside > 1:
+        os.environ.setdefault(WORKERS.name, str(max(1, affinity() // beside)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,10 +21,11 @@ def test_candidates_hold_the_defaults_and_repeat_by_seed() -> None:
 
 def test_what_arithmetic_ranks_first_is_among_them() -> None:
     lattice, few = TASK.lattice(), candidates(TASK, 24)
+    numbers, defaults = [lattice.number(config_text(c)) for c in few], TASK.defaults()
     for m in (8, 2048):
-        shape = (("d0", m),)
-        every, kept = ranked(TASK, shape, lattice.configs), ranked(TASK, shape, few)
-        drawn = ranked(TASK, shape, [c for c in few if c not in TASK.defaults()])  # of those, some serve few rows alone
+        every = ranked(TASK, (("d0", m),), lattice.configs)
+        kept = np.array([every[n] for n in numbers])
+        drawn = [t for t, c in zip(kept, few, strict=True) if c not in defaults]  # of those, some serve few rows alone
         assert kept.min() <= 1.1 * every.min()
         assert np.median(drawn) < np.median(every)
 

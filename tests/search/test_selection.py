@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import pytest
@@ -17,14 +18,22 @@ from tilewright.search.search_strategy.evidence import Evidence
 from tilewright.search.search_strategy.selection import Selection, select_kernels
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.search_strategy.tuner import tune
+from tilewright.search.space.lattice import Lattice
 from tilewright.search.space.task import Task
+
+
+@functools.cache
+def surface() -> tuple[Task, Lattice]:
+    """What every test here looks at: describing a thousand configurations takes longer than choosing among them."""
+    task = dense_task(96)
+    return task, task.lattice()
 
 
 def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow: int = 97) -> tuple[Task, Selection, str]:
     """What is chosen when one kernel takes this share of the untuned one's time, measured so often at some shapes, the untuned
     one at all; the machine is slower while shapes from `slow` on are measured."""
-    task = dense_task(96)
-    w, lattice = task.workload, task.lattice()
+    task, lattice = surface()
+    w = task.workload
     configs, root = heuristics_of("host_matmul").default(w, task.limits)
     other = next(t for t in lattice.texts if t not in set(map(config_text, configs)) and "stream" not in t)
     records = []
@@ -45,7 +54,7 @@ def chosen(share: float, at: range, hopeful: bool = False, turns: int = 2, slow:
 
 def share_of(task: Task, found: Selection, text: str) -> float:
     """Share of the points that a kernel is chosen at."""
-    texts = task.lattice().texts
+    texts = surface()[1].texts
     picked = [texts[found.configs[found.leaf(dict(s)).kernel]] for s in task.points.shapes]
     return picked.count(text) / len(picked)
 

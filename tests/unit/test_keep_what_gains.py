@@ -77,7 +77,7 @@ def _certificate(workload: str, worst: float) -> Certificate:
     return Certificate(workload, "host", 0.0, worst, 0.0, worst, 0.9, 0.5, 1, 1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(model: OutlinedModel) -> Tables:
     """Other kernels for both products."""
     builder = LocalBuilder(full_target("host"))

@@ -91,7 +91,7 @@ def test_a_search_keeps_it(tmp_path: Path) -> None:
     dense(g)
     w = RNG.standard_normal((768, 83)).astype(np.float32)
     x = RNG.standard_normal((40, 768)).astype(np.float32)
-    options = tw.CompileOptions(deterministic="batch", trials=60, log=tmp_path / "log.jsonl")
+    options = tw.CompileOptions(deterministic="batch", trials=20, log=tmp_path / "log.jsonl")
     fn = tw.compile(g.module_text(), {"B": (1, 64)}, options=options, constants={"arg1": w})
     assert len(set(bits(fn, x, 1) + bits(fn, x, 2))) == 1
     assert len(fn.program.tables[0].kernels) == 1 and "ordered=true" in fn.program.tables[0].kernels[0].config

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -73,10 +73,18 @@ def test_a_worker_that_dies_costs_one_family(fault: str) -> None:
     check(whole)
 
 
-@pytest.mark.parametrize(("fault", "says"), [("segfault", "SIGSEGV"), ("exit", "status 3"), ("hang", "time limit of 2 s")])
-def test_when_no_family_is_left_the_error_says_why(fault: str, says: str) -> None:
+def pointwise() -> ops.Graph:
+    """Served by few configurations, each of which costs a time limit where workers hang."""
+    g = ops.Graph()
+    g.output(ops.tanh(g.input("x", ["M", 8])))
+    return g
+
+
+@pytest.mark.parametrize(("fault", "says", "model"), [
+    ("segfault", "SIGSEGV", graph), ("exit", "status 3", graph), ("hang", "time limit of 2 s", pointwise)])
+def test_when_no_family_is_left_the_error_says_why(fault: str, says: str, model: Callable[[], ops.Graph]) -> None:
     with FaultyBuilder(fault, time_limit=2) as builder, pytest.raises(BuildError, match=says):
-        tw.compile(graph(), DIMS, options=tw.CompileOptions(builder=builder))
+        tw.compile(model(), DIMS, options=tw.CompileOptions(builder=builder))
 
 
 def test_kill_nine_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:

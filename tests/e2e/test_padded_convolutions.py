@@ -62,8 +62,7 @@ def test_sizes_that_vary() -> None:
         assert compare(fn(x), evaluate(text, [x, w, b])[0]).ok()
 
 
-@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("layout,constant", [("nchw", True), ("nhwc", False)])
 def test_larger_images_are_transformed_unless_told_not_to(layout: str, constant: bool) -> None:
     text, b = graph(layout, (19, 22), 1, 1).module_text(), f32(FILTERS)
     w = f32(*((FILTERS, CHANNELS, 3, 3) if layout == "nchw" else (3, 3, CHANNELS, FILTERS)))

@@ -155,6 +155,7 @@ def test_leading_dimensions_and_offsets() -> None:
     assert sweep(case, FREE, "MNK", dims, offsets={0: 1, 1: 3, 2: 5}) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:

@@ -16,10 +16,10 @@ DATA = Path(__file__).parent.parent / "data"
 
 
 @pytest.mark.parametrize("name,dims,shapes,precision,arch,families", [
-    ("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [{"arg0_1": 40}], "f16", "sm_90a", {"wgmma", "wgmma_attention"}),
-    ("bert_layer_dyn_seq", {"arg0.1": (1, 128)}, [{"arg0_1": 7}], "bf16", "sm_80", {"gemv", "gpu_attention"}),
+    ("bert_layer_dyn_seq", {"arg0.1": (33, 64)}, [{"arg0_1": 40}], "f16", "sm_90a", {"wgmma", "wgmma_attention"}),
+    ("bert_layer_dyn_seq", {"arg0.1": (1, 8)}, [{"arg0_1": 7}], "bf16", "sm_80", {"gemv", "gpu_attention"}),
     ("dense_768x2304_dyn_m", {"arg0.0": (0, 64)}, [{"arg0_0": m} for m in (9, 40)], "tf32", "sm_90a", {"mma"}),
-    ("resnet_block_dyn_batch", {"arg0.0": (0, 4)}, [{"arg0_0": n} for n in (0, 1)], "bf16", "sm_90a", {"mma"}),
+    ("resnet_block_dyn_batch", {"arg0.0": (0, 1)}, [{"arg0_0": n} for n in (0, 1)], "bf16", "sm_90a", {"mma"}),
 ])
 def test_model(name: str, dims: dict[str, tuple[int, int]], shapes: list[dict[str, int]], precision: str, arch: str,
                families: set[str]) -> None:

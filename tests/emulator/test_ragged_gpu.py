@@ -78,9 +78,9 @@ def test_one_launch_for_all_sequences(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tw.load(tmp_path / "model.tw")(x, S_lengths=LENGTHS), found)
 
 
-@pytest.mark.parametrize(("dtype", "arch", "family"), [
-    ("f32", "sm_80", "simt"), ("f16", "sm_80", "mma"), ("f16", "sm_90a", "wgmma")])
-@pytest.mark.parametrize(("inner", "columns"), [(64, 128), (72, 136)])
+@pytest.mark.parametrize(("dtype", "arch", "family", "inner", "columns"), [
+    ("f32", "sm_80", "simt", 64, 128), ("f16", "sm_80", "mma", 72, 136), ("f16", "sm_90a", "wgmma", 64, 128),
+    ("f16", "sm_90a", "wgmma", 72, 136)])
 def test_whole_tiles_and_tails_in_one_launch(dtype: str, arch: str, family: str, inner: int, columns: int) -> None:
     """Tiles that lie inside of their sequence have no masks, those of its last rows and of the last columns do; where k is no
     multiple of a step, all mask it."""

@@ -163,6 +163,7 @@ def test_results_leave_by_copies(maps: str) -> None:
         assert sweep(product(maps, out="bf16"), "wgmma{bm=128 bn=64 stages=2 blocks=1 copied=true}", order, sizes, seed) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("stages", [2, 4])
 def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:

@@ -80,6 +80,7 @@ def test_blocks_of_transposed_columns_follow_their_number() -> None:
     assert [(c.mr, c.pack) for c in few] == [(1, Pack.NONE), *[(6, Pack.PANEL)] * 2, (4, Pack.PANEL)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("dims", [(3, 40, 64), (8, 48, 7), (16, 96, 5), (1, 1, 9), (9, 63, 4)])
 def test_static_extents(dims: tuple[int, int, int], config: str) -> None:

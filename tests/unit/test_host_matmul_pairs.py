@@ -38,6 +38,7 @@ WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
 
 
 @needs_pairs
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [IN_PLACE, PANEL, STREAM, CHUNK, PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:
@@ -179,8 +180,7 @@ def test_rules_name_what_is_broken(work: Workload, config: HostMatmulConfig, rul
     assert reason is None if rule is None else reason is not None and reason.startswith(rule)
 
 
-@pytest.mark.parametrize("precision", ["f32", "bf16"])
-@pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
+@pytest.mark.parametrize(("target", "precision"), [("host", "f32"), ("host", "bf16"), ("host:x86-64-v3", "bf16")])
 def test_compiled_with_constant_and_argument_weights(target: str, precision: str) -> None:
     """bf16 models, and f32 models in bf16; constants are paired on targets that multiply pairs."""
     given = "bf16" if precision == "f32" else "f32"

@@ -2,7 +2,8 @@
 
     w[n, k] = (code[n, k] - zero[n, k floordiv group]) * scale[n, k floordiv group]
 
-where the codes are bytes, or 1, 2 or 4 bits of one. The operation is a linalg.generic over (n, k) in any order. Laid out by the
+where the codes are bytes, or 1, 2 or 4 bits of one, perhaps rounded to f16 or bf16. The operation is a linalg.generic over (n, k)
+in any order. Laid out by the
 pass pack-constants, the bytes lie as [n / tile][k / values of a word][n mod tile][byte of the word], scales and zero points as
 [n / tile][group][n mod tile]; the maps say so.
 """
@@ -19,6 +20,7 @@ from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
 WORD = 4  # bytes of codes that lie side by side
 BYTE_BITS = 8
+NARROW = ("f16", "bf16")  # types that values are rounded to
 _CASTS = ("arith.extui", "arith.extf", "arith.uitofp")
 _SHIFTED = {"arith.muli": lambda a, b: a * b, "arith.shli": lambda a, b: a << b, "arith.remui": lambda a, b: a % b,
             "arith.remsi": lambda a, b: a % b, "arith.andi": lambda a, b: a & b}  # fmt: skip
@@ -32,6 +34,7 @@ class Codes:
 
     codes, scale, zero: numbers of operands, None where there is none. point: the zero point where it is one number for all.
     group: values of k of a scale, 0 where it does not vary along k. tile: columns of a panel, 0 where nothing is laid out.
+    rounded: the narrow type of the result, empty where it is f32.
     """
 
     op: ir.Operation
@@ -45,6 +48,7 @@ class Codes:
     point: float
     group: int
     tile: int
+    rounded: str = ""
 
     @property
     def each(self) -> int:
@@ -59,22 +63,24 @@ class Codes:
     @property
     def text(self) -> str:
         """What a workload's operand says of it: u4g32 for codes of 4 bits, groups of 32; z for zero points of groups, p for one
-        of all codes that have a sign."""
+        of all codes that have a sign; rf16 where values are rounded to f16."""
         zero = "z" if self.zero is not None else "p" if self.signed and self.point else ""
-        return f"{'s' if self.signed else 'u'}{self.bits}{f'g{self.group}' if self.group else ''}{zero}"
+        rounded = f"r{self.rounded}" if self.rounded else ""
+        return f"{'s' if self.signed else 'u'}{self.bits}{f'g{self.group}' if self.group else ''}{zero}{rounded}"
 
     @staticmethod
     def of(op: ir.Operation | None) -> Codes | None:
         """None for an operation that is no such decoding."""
         if op is None or op.name != "linalg.generic" or len(op.results) != 1 or iterator_kinds(op) != ["parallel"] * 2:
             return None
-        if not isinstance(ir.RankedTensorType(op.results[0].type).element_type, ir.F32Type):
+        element = str(ir.RankedTensorType(op.results[0].type).element_type)
+        if element not in ("f32", *NARROW):
             return None
         maps = maps_of(op)
         out = [position(e) for e in maps[-1].results]
         if sorted(d for d in out if d is not None) != [0, 1]:
             return None
-        found = _body(op)
+        found = _body(op, "" if element == "f32" else element)
         return None if found is None else _placed(op, maps, found)
 
 
@@ -99,12 +105,18 @@ class _Body:
     scale: int | None = None
     zero: int | None = None
     point: float = 0.0
+    rounded: str = ""
 
 
-def _body(op: ir.Operation) -> _Body | None:
+def _body(op: ir.Operation, rounded: str) -> _Body | None:
     block = op.regions[0].blocks[0]
     arguments = list(block.arguments)
     value = operations(block)[-1].operands[0]
+    if rounded:
+        last = owner(value)
+        if last is None or last.name != "arith.truncf" or str(last.operands[0].type) != "f32":
+            return None
+        value = last.operands[0]
     scale = zero = None
     point = 0.0
     made = owner(value)
@@ -128,7 +140,7 @@ def _body(op: ir.Operation) -> _Body | None:
     if made is None or made.name not in ("arith.uitofp", "arith.sitofp"):
         return None
     code = _code(made, arguments)
-    return None if code is None else _Body(*code, scale, zero, point)
+    return None if code is None else _Body(*code, scale, zero, point, rounded)
 
 
 def _code(cast: ir.Operation, arguments: Sequence[ir.Value]) -> tuple[int, int, int | None, bool] | None:
@@ -233,7 +245,7 @@ def _placed(op: ir.Operation, maps: Sequence[ir.AffineMap], found: _Body) -> Cod
                 or (wanted and not groups):
             continue
         return Codes(op, 1 - k, k, found.bits, found.signed, found.codes, found.scale, found.zero, found.point,
-                     groups.pop() if groups else 0, tile)
+                     groups.pop() if groups else 0, tile, found.rounded)
     return None
 
 

@@ -88,6 +88,7 @@ BUILT_IN = Registry((
     Family("host_attention", False, _ATTENTION),
     Family("host_rows", False, _ROWS),
     Family("generic", False, _ANY),
+    Family("gpu_codes", True, _CONTRACTION, selective=True),
     Family("wgmma", True, _CONTRACTION, selective=True),
     Family("mma", True, _CONTRACTION, selective=True),
     Family("simt", True, _CONTRACTION),

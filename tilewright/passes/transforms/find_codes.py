@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.codes import BYTE_BITS, Codes
+from tilewright.passes.analysis.codes import BYTE_BITS, NARROW, Codes
 from tilewright.passes.analysis.compile_time import constant_arguments
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.pools import Pools
@@ -15,7 +15,7 @@ from tilewright.passes.base import Pass
 from tilewright.passes.linalg.reshape import RESHAPES
 from tilewright.passes.linalg.structured import body, compose, inputs, iterator_kinds, main_of, rebuild, users
 from tilewright.passes.linalg.symbolic import reassociation
-from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor
+from tilewright.passes.mlir import arith, ir, maps_of, operations, owner, position, replace_all_uses, tensor
 
 CODES = "tw.codes"
 
@@ -29,14 +29,23 @@ class FindCodes(Pass):
     The mark keeps it from that, and the pass fuse computes it where contractions load. Weights out of pools (analysis/pools.py)
     are marked alike, where the pools are constants too; what permutes their axes goes into the decoding.
     So are whole numbers of few bits (analysis/whole_rows.py) that meet such weights.
+
+    rounded: does the target multiply values in f16 or bf16, so that what rounds decoded ones is part of the decoding? Elsewhere
+    these are computed once, as any arithmetic on constants.
     """
 
     name: ClassVar[str] = "find-codes"
+    rounded: bool = False
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
             constants = constant_arguments(fn)
-            found = [c for op in operations(fn.regions[0].blocks[0]) if (c := Codes.of(op)) is not None and _multiplied(op)]
+            rounded = [(op, r) for op in operations(fn.regions[0].blocks[0]) if (r := _rounding(op)) is not None]
+            for op, rounding in rounded if self.rounded else ():
+                if all(v in constants for v in inputs(op)):
+                    _round(op, rounding)
+            found = [c for op in operations(fn.regions[0].blocks[0])
+                     if (c := Codes.of(op)) is not None and _multiplied(op) and (self.rounded or not c.rounded)]
             for op in [op for op in operations(fn.regions[0].blocks[0]) if Pools.of(op) is not None]:  # others may be erased here
                 op = _in_reading_order(op)
                 pools = Pools.of(op)
@@ -65,6 +74,36 @@ def _mark_rows(weight: ir.Operation) -> None:
                     made = _in_reading_order(inner)
             if made is not None and WholeRows.of(made) is not None and _multiplied(made):
                 made.attributes[CODES] = ir.StringAttr.get("a")
+
+
+def _rounding(op: ir.Operation) -> ir.Operation | None:
+    """What rounds the values of a decoding to a narrow type, and does nothing else, where that alone reads them."""
+    readers = users(op.results[0]) if len(op.results) == 1 else []
+    if len(readers) != 1 or readers[0].name != "linalg.generic" or len(readers[0].operands) != 2 or Codes.of(op) is None:
+        return None
+    reader, inside = readers[0], operations(body(readers[0]))
+    plain = set(maps_of(reader)) == {ir.AffineMap.get_identity(len(iterator_kinds(reader)))}
+    narrow = str(ir.RankedTensorType(reader.results[0].type).element_type) in NARROW
+    return reader if plain and narrow and len(inside) == 2 and inside[0].name == "arith.truncf" and \
+        inside[0].operands[0] == body(reader).arguments[0] and inside[1].operands[0] == inside[0].results[0] else None
+
+
+def _round(op: ir.Operation, rounding: ir.Operation) -> None:
+    """A decoding whose values are of the type that they were rounded to behind it."""
+    kind = ir.RankedTensorType(rounding.results[0].type)
+
+    def edit(block: ir.Block) -> None:
+        block.arguments[len(block.arguments) - 1].set_type(kind.element_type)
+        last = operations(block)[-1]
+        with ir.InsertionPoint(last), last.location:
+            last.operands[0] = arith.truncf(kind.element_type, last.operands[0])
+
+    with ir.InsertionPoint(op), op.location:
+        into = tensor.EmptyOp(list(kind.shape), kind.element_type).result
+    made = rebuild(op, inputs(op), [into], maps_of(op), iterator_kinds(op), edit)
+    replace_all_uses(rounding.results[0], made.results[0])
+    rounding.erase()
+    op.erase()
 
 
 def _viewed(value: ir.Value) -> ir.Value:

@@ -9,25 +9,22 @@ need no shared memory on their way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tilewright.passes.codegen.emit import byte_width, lanes_of, loop, vector_type, when_values
-from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
-from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.emit import byte_width
+from tilewright.passes.codegen.gpu_kernel import GpuKernel
+from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.kernel_frame import KernelFrame
-from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.codegen.tiler import Tiler
-from tilewright.passes.families.gpu.cluster_sum import ClusterSum
+from tilewright.passes.families.gpu.gemv_block import Factor, GemvBlock
 from tilewright.passes.families.gpu.gemv_product import FusedProduct, MatrixProduct
-from tilewright.passes.families.gpu.gpu_operand import OperandReader, Side
 from tilewright.passes.families.gpu.gpu_pointwise import tile_elements
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
-from tilewright.passes.families.gpu.simt_store import Result, SplitSum
-from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
-from tilewright.passes.mlir import ir, vector
-from tilewright.passes.spaces.gpu.gemv import ALONG_K, ALONG_N, WIDEST, GemvConfig
-from tilewright.runtime.limits import WARP
+from tilewright.passes.families.gpu.simt_store import SplitSum
+from tilewright.passes.families.gpu.tile_grid import tile_contraction
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.gpu.gemv import WIDEST, GemvConfig
 
 _FINISH = 256  # threads of the second launch
 
@@ -35,10 +32,16 @@ _FINISH = 256  # threads of the second launch
 def emit(kernel: GpuKernel, config: GemvConfig) -> None:
     """The whole kernel. ValueError when the region is no contraction that this family computes."""
     plan = SimtPlan.of(kernel)
+    launch(kernel, plan, config, lambda split: _PlainBlock(kernel, plan, config, split))
+
+
+def launch(kernel: GpuKernel, plan: SimtPlan, config: GemvConfig,
+           block: Callable[[SplitSum | None], GemvBlock]) -> None:
+    """Blocks, which `block` makes, and the second launch where that sums parts of k."""
     split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _GemvBlock(kernel, plan, config, split).emit(),
+    kernel.launch(config.threads, lambda: block(split).emit(),
                   min_blocks_per_sm=config.min_blocks_per_sm, cluster=config.cluster_k)
     if split is not None:
         kernel.launch(_FINISH, lambda: split.finish(1), "_sum")
@@ -51,167 +54,17 @@ def tile(frame: KernelFrame, config: GemvConfig, tiler: Tiler) -> None:
         tile_elements(frame, tiler, 1, _FINISH)
 
 
-class _Factor:
-    """One factor as a thread reads it: runs of places along its outer loops, `positions` of k of each."""
-
-    def __init__(self, reader: OperandReader, positions: int) -> None:
-        reader.rely_on(reader.vec)
-        self.reader, self.positions = reader, positions
-        self.run = 1 if reader.along_k else reader.vec
-
-    def load(self, first: Sequence[Index], k: Index, end: Index | None) -> list[ir.Value]:
-        """The positions from k on of every place of the runs that begin at `first`, a vector each; runs behind the last one are
-        read as that. end: positions from there on are zero; None where none is."""
-        reader = self.reader
-        last = reader.outer.extent - self.run
-        starts = [at.min(last) for at in first]
-
-        def read(at: Index, i: int) -> ir.Value:
-            return reader.read(at, k + i, True if end is None else (k + i).lt(end))
-
-        if reader.along_k:
-            return [_joined([read(at, i) for i in range(0, self.positions, reader.vec)]) for at in starts]
-        found = []
-        for at in starts:
-            rows = [read(at, i) for i in range(self.positions)]
-            found += [_joined([_lane(row, j) for row in rows]) for j in range(self.run)]
-        return found
-
-
-class _GemvBlock:
-    """What one block of threads does."""
+class _PlainBlock(GemvBlock):
+    """Weights as they are multiplied."""
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, config: GemvConfig, split: SplitSum | None) -> None:
-        self.kernel, self.plan, self.config, self.split = kernel, plan, config, split
-        self.rows, self.columns, self.depth, self.batch = plan.groups(kernel)
+        super().__init__(kernel, plan, config, split)
         elements = [ir.RankedTensorType(plan.view.operand(side).type).element_type for side in range(2)]
         self.positions = WIDEST // min(map(byte_width, elements))
-        self.code = ProductCode(plan.view.product)
         sides = (plan.row_side, plan.column_side)
         rows, columns = config.rows_each, config.columns
-        self.product = (MatrixProduct(self.code, sides, rows, columns, TensorProduct.of(plan.view)) if config.tensor else
-                        FusedProduct(self.code, sides, rows, columns))
-        thread = kernel.thread()
-        warp, self.lane = thread // WARP, thread % WARP
-        self.warp, self.first_row = warp % config.warps, warp // config.warps * config.rows_each
+        self.product = (MatrixProduct(self.code, sides, rows, columns, self.positions, TensorProduct.of(plan.view))
+                        if config.tensor else FusedProduct(self.code, sides, rows, columns, self.positions))
 
-    def emit(self) -> Grid:
-        c, kernel = self.config, self.kernel
-        grid = TileGrid(kernel, 1)
-        kernel.bound(self.depth.size)
-        cluster = ClusterSum(kernel, self.code, c.cluster_k)
-        tile = grid.place(cluster.tile)
-        batch = self.batch.point(tile.batch)
-        weights = self._factor(self.plan.column_side, batch, c.columns)
-        run = weights.run
-        sums = self._sums(weights, self._factor(self.plan.row_side, batch, 1), tile, cluster.rank)
-        box = kernel.shared(self.code.product.accumulator, [c.warps, c.rows, c.bn + 1])
-        for row, across, number, value in self.product.places(sums, self.lane):
-            place = number // run * (run * ALONG_N) + across * run + number % run
-            box.store(value, [self.warp, self.first_row + row, place])
-        kernel.barrier()
-        result = Result(kernel, self.plan, batch, self.rows, self.columns)
-
-        def place_of(number: Index) -> list[Index]:
-            return [Index(0), number // c.bn, number % c.bn]
-
-        def use(at: Sequence[Index], total: ir.Value) -> None:
-            row, column = tile.row + at[1], tile.column + at[2]
-            if self.split is not None:
-                self.split.keep(tile.batch, row, column, total)
-            else:
-                result.store(row, column, total)
-
-        def joined(number: Index) -> None:
-            at = place_of(number)
-            total = box.load(at)
-            for other in range(1, c.warps):
-                total = self.code.add(total, box.load([Index(other), *at[1:]]))
-            if c.cluster_k > 1:
-                box.store(total, at)
-            else:
-                use(at, total)
-
-        loop(kernel.thread(), c.rows * c.bn, kernel.threads, joined, index=kernel.index)
-        if c.cluster_k > 1:
-            cluster.over(box, c.rows * c.bn, place_of, use)
-        return cluster.grid(grid.blocks(c.split_k))
-
-    def _factor(self, side: int, batch: dict[int, Index], extent: int) -> _Factor:
-        outer = self.rows if side == self.plan.row_side else self.columns
-        placed = Side(self.plan.view, side, outer, self.depth, extent, batch)
-        return _Factor(OperandReader(self.kernel, placed, self.config.vec, self.positions), self.positions)
-
-    def _sums(self, weights: _Factor, rows: _Factor, tile: GridTile, rank: Index | None) -> list[ir.Value]:
-        """Of this thread, over its part of k."""
-        c, kernel, lane = self.config, self.kernel, self.lane
-        piece = ALONG_K * self.positions
-        around = piece * c.warps
-        deep = around * c.unroll
-        part, end = part_of(kernel, self.depth, around, c.parts, rank)
-        mine = part.origin + self.warp * piece + lane % ALONG_K * self.positions
-        columns = [tile.column + (lane // ALONG_K + ALONG_N * j) * weights.run for j in range(c.columns // weights.run)]
-        at = [tile.row + self.first_row + row for row in self.product.rows_of(lane // ALONG_K)]
-
-        def multiply(k: Index, end: Index | None, sums: Sequence[ir.Value]) -> list[ir.Value]:
-            found, pieces = list(sums), [k + u * around for u in range(c.unroll)]
-            for place, loaded in [(p, weights.load(columns, p, end)) for p in pieces]:
-                found = self.product.add(loaded, rows.load(at, place, end), found)
-            return found
-
-        whole = (end - part.origin).max(0) // deep
-        size = self.depth.size.constant
-        even = size is not None and size > 0 and size % (deep * c.parts) == 0
-        sums = self.product.zeros()
-        if c.ahead:
-            def steps() -> list[ir.Value]:
-                return self._ahead(weights, rows, columns, at, whole, lambda step: mine + step * deep)
-
-            sums = steps() if even else when_values(Index(0).lt(whole), sums, steps)
-        else:
-            sums = loop(0, whole, 1, lambda step, *s: multiply(mine + step * deep, None, s), sums, kernel.index)
-        if even:
-            return sums
-        rest = whole * deep
-        return when_values((part.origin + rest).lt(end), sums, lambda: multiply(mine + rest, end, sums))
-
-    def _ahead(self, weights: _Factor, rows: _Factor, columns: Sequence[Index], at: Sequence[Index], steps: Index,
-               place: Callable[[Index], Index]) -> list[ir.Value]:
-        """Sums over one step or more, of whole pieces: what a step multiplies was loaded while the one before multiplied.
-
-        place: of a step's first position.
-        """
-        c = self.config
-        around = ALONG_K * self.positions * c.warps
-        wide = c.columns  # vectors of weights in a piece
-
-        def load(step: Index) -> list[ir.Value]:
-            pieces = [place(step) + u * around for u in range(c.unroll)]
-            return [value for p in pieces for value in (*weights.load(columns, p, None), *rows.load(at, p, None))]
-
-        def multiply(loaded: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
-            found = list(sums)
-            for first in range(0, len(loaded), wide + len(at)):
-                found = self.product.add(loaded[first : first + wide], loaded[first + wide : first + wide + len(at)], found)
-            return found
-
-        zeros = self.product.zeros()
-
-        def body(step: Index, *carried: ir.Value) -> list[ir.Value]:
-            following = load(step)
-            return [*multiply(carried[len(zeros) :], carried[: len(zeros)]), *following]
-
-        last = loop(1, steps, 1, body, [*zeros, *load(Index(0))], self.kernel.index)
-        return multiply(last[len(zeros) :], last[: len(zeros)])
-
-
-def _joined(parts: Sequence[ir.Value]) -> ir.Value:
-    """Scalars and vectors as one vector."""
-    if len(parts) == 1:
-        return parts[0]
-    elements = [_lane(part, i) for part in parts for i in range(lanes_of(part))]
-    return vector.from_elements(vector_type(elements[0].type, len(elements)), elements)
-
-
-def _lane(value: ir.Value, number: int) -> ir.Value:
-    return vector.extract(value, [], [number]) if lanes_of(value) > 1 else value
+    def weights(self, batch: Point) -> Factor:
+        return self.factor(self.plan.column_side, batch, self.config.columns)

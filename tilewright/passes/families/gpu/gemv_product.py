@@ -6,8 +6,9 @@ share rows among the lanes along the columns; multiply-adds leave that to the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilewright.passes.codegen.emit import constant, integer_type, lanes_of, vector_type
 from tilewright.passes.codegen.index import Index
@@ -19,16 +20,31 @@ from tilewright.passes.spaces.gpu.gemv import ALONG_K
 
 _ROWS = 8  # half of an instruction's long side
 Place = tuple[Index, Index, Index, ir.Value]
+Rows = Callable[[int, int], list[ir.Value]]  # of a position in a piece and a number of them: a vector for each row of the lane
+
+
+class LaneProduct(Protocol):
+    """What a thread does with the weights of a piece, as they were loaded, and rows."""
+
+    def rows_of(self, lane: Index) -> list[Index]: ...
+
+    def zeros(self) -> list[ir.Value]: ...
+
+    def add(self, weights: Sequence[ir.Value], rows: Rows, sums: Sequence[ir.Value]) -> list[ir.Value]: ...
+
+    def places(self, sums: Sequence[ir.Value], lane: Index) -> Iterator[Place]: ...
 
 
 @dataclass(frozen=True)
 class FusedProduct:
-    """sides: the operands of rows and of columns. rows, columns: of a thread; every lane has all rows of the block."""
+    """sides: the operands of rows and of columns. rows, columns: of a thread; every lane has all rows of the block. positions: of
+    k, of a thread in a piece."""
 
     code: ProductCode
     sides: tuple[int, int]
     rows: int
     columns: int
+    positions: int
 
     def rows_of(self, _: Index) -> list[Index]:
         """The rows, from the block's first on, that a lane reads."""
@@ -37,10 +53,10 @@ class FusedProduct:
     def zeros(self) -> list[ir.Value]:
         return [self.code.zero(1)] * (self.rows * self.columns)
 
-    def add(self, weights: Sequence[ir.Value], rows: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
-        """The sums and the products of a piece of k: vectors of its positions, for each column and each row of the lane."""
+    def add(self, weights: Sequence[ir.Value], rows: Rows, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """The sums and the products of a piece of k: a vector of its positions for each column."""
         found = list(sums)
-        left = [self.code.factor(self.sides[0], row) for row in rows]
+        left = [self.code.factor(self.sides[0], row) for row in rows(0, self.positions)]
         right = [self.code.factor(self.sides[1], column) for column in weights]
         for i in range(lanes_of(left[0])):
             b = [vector.extract(column, [], [i]) for column in right]
@@ -76,6 +92,7 @@ class MatrixProduct:
     sides: tuple[int, int]
     rows: int
     columns: int
+    positions: int
     product: TensorProduct
 
     def rows_of(self, lane: Index) -> list[Index]:
@@ -85,7 +102,11 @@ class MatrixProduct:
     def zeros(self) -> list[ir.Value]:
         return [self.code.zero(1)] * (self.columns * 4)
 
-    def add(self, weights: Sequence[ir.Value], rows: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
+    def add(self, weights: Sequence[ir.Value], rows: Rows, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        return self.multiply(weights, rows(0, self.positions), sums)
+
+    def multiply(self, weights: Sequence[ir.Value], rows: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """Vectors of the same positions of every column and of every row of the lane."""
         found = list(sums)
         words = [_registers(row) for row in rows]
         low, high = words[0], words[1] if len(words) > 1 else [constant(integer_type(32), 0)] * len(words[0])

@@ -137,21 +137,33 @@ def why_invalid(config: GemvConfig, workload: Workload, limits: GpuLimits) -> st
 def why_illegal(config: GemvConfig, size: int, limits: GpuLimits) -> str | None:
     """The rule that the configuration breaks for operands of `size` bytes, or None."""
     c = config
+    if c.vec * size > WIDEST:
+        return f"vector-fits: {c.vec} elements of {size} bytes in one access"
+    return why_no_block(c, limits) or why_no_room(c, c.shared_bytes(), c.registers(size), limits)
+
+
+def why_no_block(config: GemvConfig, limits: GpuLimits) -> str | None:
+    """The rule by which no block of threads is of that shape, whatever its weights are, or None."""
+    c = config
     if not all(map(is_power_of_two, (c.rows, c.bn, c.warps, c.vec))) or min(c.unroll, c.split_k, c.min_blocks_per_sm) < 1:
         return f"power-of-two: {c}"
     if c.rows > ROWS or (c.tensor and c.rows < 8):
         return f"rows: {c.rows}; wanted at most {ROWS}, of mma.sync at least 8"
     if c.bn < ALONG_K * ALONG_N:
         return f"columns: {c.bn}; lanes take {ALONG_N} times {ALONG_K}"
-    if c.vec * size > WIDEST:
-        return f"vector-fits: {c.vec} elements of {size} bytes in one access"
     if c.cluster_k > 1 and c.split_k > 1:
         return f"one-way-to-split: cluster_k {c.cluster_k} and split_k {c.split_k}"
     if c.min_blocks_per_sm * c.threads > MULTIPROCESSOR_THREADS:
         return f"blocks-fit: {c.min_blocks_per_sm} blocks of {c.threads} threads"
-    if c.min_blocks_per_sm * c.shared_bytes() > limits.shared_bytes:
-        return f"shared-budget: {c.min_blocks_per_sm} blocks of {c.shared_bytes()} of {limits.shared_bytes} bytes"
-    most = limits.registers_each(c.threads, c.min_blocks_per_sm)
-    if c.registers(size) > most:
-        return f"register-budget: about {c.registers(size)} of {most} registers in each of {c.threads} threads"
     return why_invalid_cluster(c.cluster_k, limits) or why_invalid_block(c.threads, c.index, limits.threads)
+
+
+def why_no_room(config: GemvConfig, shared: int, registers: int, limits: GpuLimits) -> str | None:
+    """The rule by which a multiprocessor has no room for its blocks, of so much shared memory and registers a thread, or None."""
+    c = config
+    if c.min_blocks_per_sm * shared > limits.shared_bytes:
+        return f"shared-budget: {c.min_blocks_per_sm} blocks of {shared} of {limits.shared_bytes} bytes"
+    most = limits.registers_each(c.threads, c.min_blocks_per_sm)
+    if registers > most:
+        return f"register-budget: about {registers} of {most} registers in each of {c.threads} threads"
+    return None

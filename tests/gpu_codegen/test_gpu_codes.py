@@ -1,0 +1,56 @@
+"""PTX of `gpu_codes`: codes come by loads of 16 bytes, values are made of them without conversions, and nothing is spilled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from codes_workloads import Coded, Pooled
+from gpu_codegen.test_tensor_cores import clean, needs_ptxas
+from gpu_harness import build
+
+from tilewright.compiler.builder.ptxas import assemble_ptx
+from tilewright.passes.spaces.family_registry import config_text
+from tilewright.passes.spaces.gpu.gpu_codes import GpuCodesConfig
+from tilewright.passes.spaces.gpu.gpu_codes_heuristics import default
+from tilewright.runtime.limits import GpuLimits
+from tilewright.runtime.program.dispatch import select
+
+WEIGHTS = {"8 bits": Coded(2048, 2048, 8, 32), "4 bits": Coded(2048, 2048),
+           "4 bits, zero points": Coded(2048, 2048, 4, 128, "u8"), "2 bits": Coded(2048, 2048, 2, 128),
+           "1 bit": Coded(2048, 2048, 1, 128),
+           "4 bits, halves": Coded(2048, 2048, element="f16"), "2 bits, bf16": Coded(2048, 2048, 2, 128, element="bf16"),
+           "pool": Pooled(2048, 2048), "two books": Pooled(2048, 2048, 256, 2, "f16", None)}
+
+
+@pytest.mark.sampled(3)
+@needs_ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_defaults_read_whole_codes_and_spill_nothing(name: str, arch: str) -> None:
+    workload, _ = WEIGHTS[name].workload(None)
+    for config in default(workload, GpuLimits.of(arch))[0]:
+        if not isinstance(config, GpuCodesConfig):
+            continue
+        text = build(workload.ir, config_text(config), arch).code.decode()
+        clean(assemble_ptx(text, arch))
+        assert config.bytes >= (8 if config.rows == 1 else 2 if "books" in name else 4)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("weight", [Coded(2048, 2048), Coded(2048, 2048, element="f16")], ids=["f32", "f16"])
+def test_no_byte_of_codes_is_read_by_itself_and_none_is_converted(weight: Coded) -> None:
+    """Of one row: a load of 16 bytes a column for 32 codes, a scale for each of them."""
+    workload, _ = weight.workload(None)
+    config = next(c for c in default(workload, GpuLimits.of("sm_90a"))[0] if isinstance(c, GpuCodesConfig))
+    text = build(workload.ir, config_text(config), "sm_90a").code.decode()
+    assert config.bytes == 16 and not re.search(r"ld\.global\S*\.[bus]8|cvt\.rn\.f32\.[us]", text)
+    loads = re.findall(r"ld\.global\.nc\.(\S+)", text)
+    assert loads.count("b32") == config.columns and loads.count("v4.b32") == config.columns + 32 // config.vec
+
+
+def test_few_rows_of_codes_are_this_family_s_and_more_another_s() -> None:
+    workload, _ = Coded(2048, 2048).workload(None)
+    configs, root = default(workload, GpuLimits.of("sm_90a"))
+    families = [configs[select(root, {workload.dims[0]: rows}).kernel].family for rows in (1, 16, 17, 99)]
+    assert families == ["gpu_codes", "gpu_codes", "simt", "simt"]

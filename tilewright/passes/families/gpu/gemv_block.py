@@ -5,6 +5,7 @@ Families say what the weights are (`weights`) and how a thread multiplies by the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -80,7 +81,7 @@ class _RowsAt:
         return list(self.loaded) or self.rows.load(self.at, self.place + first, self.end, count)
 
 
-class GemvBlock:
+class GemvBlock(ABC):
     """positions: of k, of a thread in a piece. late: are rows loaded where they are multiplied, piece by piece of what the
     product takes at once, though weights may be loaded ahead?"""
 
@@ -96,8 +97,9 @@ class GemvBlock:
         warp, self.lane = thread // WARP, thread % WARP
         self.warp, self.first_row = warp % config.warps, warp // config.warps * config.rows_each
 
+    @abstractmethod
     def weights(self, batch: Point) -> Weights:
-        raise NotImplementedError
+        """Where a batch's are, once for the block: all threads call it."""
 
     def emit(self) -> Grid:
         c, kernel = self.config, self.kernel

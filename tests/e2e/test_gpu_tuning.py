@@ -135,7 +135,7 @@ def test_built_here_measured_there_with_no_code_generator(split: Path, capsys: p
     if find_tool("ptxas"):
         assert all(k.registers > 0 for k in operator.kernels)
     script = BLOCKED + "from tilewright.compiler.cli.main import main\nsys.exit(main(sys.argv[1:]))"
-    arguments = ["measure", str(split / "kernels.tw"), "--log", str(log), "--target", TARGET, "--trials", "20", "--json"]
+    arguments = ["measure", str(split / "kernels.tw"), "--log", str(log), "--target", TARGET, "--trials", "12", "--json"]
     site = split / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(BLOCKED)  # the runner process is another interpreter

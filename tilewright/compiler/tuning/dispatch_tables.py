@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from tilewright.compiler.compilation.options import CompileOptions, Deterministic, Precision
+from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
 from tilewright.passes.spaces.threads import one_thread_when_small, small_of
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.certificate import Certificate
-from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, renumbered
+from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, leaves, renumbered, within
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Builder, BuildResult
 from tilewright.search.search_strategy.decision_tree import guarded
@@ -43,7 +45,8 @@ class Tables:
     workload key -> the certificate of what runs untuned, where the search measured that beside them.
     incumbent: do they run already, and were not made by the rules of their families alone? used: (workload key, configuration) of
     all that was ever in a table, the untuned too: whoever compiles the same model asks for these. untuned: the tables before a
-    search put others in their places.
+    search put others in their places. families: workload key -> those of its rules, the preferred one first, whether or not its
+    range reaches their kernels.
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
@@ -55,6 +58,7 @@ class Tables:
     incumbent: bool = False
     used: dict[tuple[str, str], None] = field(default_factory=dict)
     untuned: list[DispatchTable] = field(default_factory=list)
+    families: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def changed(self) -> list[DispatchTable]:
@@ -70,13 +74,19 @@ class Tables:
         return replace(self, tables=tables, certificates=[c for c in certificates if c is not None])
 
 
+Reach = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Workload key -> the least and the largest value of its local dims, of those that are known."""
+
+
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
-                   numerics: Numerics = PLAIN) -> Tables:
+                   numerics: Numerics = PLAIN, reach: Reach = MappingProxyType({})) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
 
     On a GPU a kernel is reached only where its guards hold; the last configuration has none. On the host little work stays on one
     thread.
 
+    Args:
+        reach: kernels that no shape within it is dispatched to are not built.
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
     """
@@ -85,11 +95,12 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     on_gpu = isinstance(limits, GpuLimits)
     pending = [(w, list(families_of(w, limits, numerics))) for w in workloads]
     while pending:
-        choices = [default_of(families[0], w, limits, numerics.ordered) for w, families in pending]
+        rules = [default_of(families[0], w, limits, numerics.ordered) for w, families in pending]
+        choices = [_reached(*rule, reach.get(w.key, {}), on_gpu) for (w, _), rule in zip(pending, rules, strict=True)]
         candidates = [(w, c) for (w, _), (configs, _) in zip(pending, choices, strict=True) for c in configs]
         results = iter(builder.build(candidates))
         again = []
-        for (w, families), (configs, root) in zip(pending, choices, strict=True):
+        for (w, families), (configs, root), (every, _) in zip(pending, choices, rules, strict=True):
             built = [next(results) for _ in configs]
             failed = [r for r in built if r.kernel is None]
             if not failed:
@@ -97,6 +108,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
                 alone = small_of(limits)
                 tree = guarded(root, kernels, Leaf(len(kernels) - 1)) if on_gpu else one_thread_when_small(root, w, alone)
                 done[w.key] = _table(w, built, tree, made)
+                made.families[w.key] = tuple(dict.fromkeys(c.family for c in every))
             elif len(families) > 1:
                 made.refused[w.name] = f"{families[0]}: {failed[0].error}"
                 again.append((w, families[1:]))
@@ -108,10 +120,34 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     return made
 
 
+def _reached(configs: Sequence[TileConfig], root: Node, ranges: Mapping[str, tuple[float, float]],
+             on_gpu: bool) -> tuple[tuple[TileConfig, ...], Node]:
+    """What shapes within the ranges are dispatched to; on a GPU the last configuration stays, to which guards send them."""
+    tree = within(root, ranges)
+    kept = sorted({leaf.kernel for leaf in leaves(tree)} | ({len(configs) - 1} if on_gpu else set()))
+    return tuple(configs[k] for k in kept), renumbered(tree, {k: i for i, k in enumerate(kept)})
+
+
 def untuned_tables(model: OutlinedModel, builder: Builder) -> Tables:
-    """The default tables of a model's operators."""
+    """The default tables of a model's operators, as far as the declared ranges reach."""
     compilation = model.compilation
-    return default_tables(model.workloads, compilation.limits, builder, numerics_of(compilation.options))
+    return default_tables(model.workloads, compilation.limits, builder, numerics_of(compilation.options), _reach_of(model))
+
+
+def _reach_of(model: OutlinedModel) -> Reach:
+    """Nothing is known where calls outside of the ranges are served too, nor of ragged sequences, nor of counters of
+    loops."""
+    if model.compilation.options.out_of_range is OutOfRange.FALLBACK or model.plan.ragged:
+        return {}
+    ranges = model.ingested.ranges().bounds()
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for key, calls in model.uses.items():
+        for name in calls[0]:
+            given = [use[name] for use in calls]
+            if all(e.symbols <= ranges.keys() for e in given):
+                ends = [e.bounds(ranges) for e in given]
+                found.setdefault(key, {})[name] = min(lo for lo, _ in ends), max(hi for _, hi in ends)
+    return found
 
 
 def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:

@@ -160,16 +160,18 @@ def best_known(task: Task, context: MeasureContext, options: TuneOptions) -> Tun
 
 
 def task_of(workload: Workload, model: OutlinedModel, tables: Tables, found: Limits | None = None) -> Task:
-    """The families are those that built the table, its preferred one first. found: limits, where they are not the target's."""
+    """The families are those of the rules that made the table, its preferred one first.
+
+    found: limits, where they are not the target's."""
     table = next(t for t in tables.tables if t.workload == workload.key)
-    families = dict.fromkeys(k.family for k in table.kernels)
+    families = tables.families.get(workload.key) or tuple(dict.fromkeys(k.family for k in table.kernels))
     options = model.compilation.options
     traffic = [(dict(dims), weight) for dims, weight in options.traffic]
     demand = ShapeDemand(model.ranges, model.uses[workload.key], traffic)
     if not traffic and declares_batches(model):
         local, held = demand_of(workload, model, 2 * options.seed)
         demand = replace(demand, local=local, held=held)
-    task = Task.of(workload, found or model.compilation.limits, tuple(families), demand, options.seed)
+    task = Task.of(workload, found or model.compilation.limits, families, demand, options.seed)
     incumbent = _incumbent(table) if tables.incumbent else None
     return replace(task, ordered=options.deterministic is Deterministic.BATCH, incumbent=incumbent)
 

@@ -83,6 +83,20 @@ def renumbered(node: Node, number: Mapping[int, int]) -> Node:
     return Split(node.expr, node.bound, renumbered(node.below, number), renumbered(node.above, number))
 
 
+def within(node: Node, ranges: Mapping[str, tuple[float, float]]) -> Node:
+    """The tree without the sides that no shape within the (inclusive) ranges takes; of other names it keeps both."""
+    if isinstance(node, Leaf):
+        return node
+    expr = Expr.parse(node.expr)
+    if expr.symbols <= ranges.keys():
+        lo, hi = expr.bounds(ranges)
+        if hi <= node.bound:
+            return within(node.below, ranges)
+        if lo > node.bound:
+            return within(node.above, ranges)
+    return Split(node.expr, node.bound, within(node.below, ranges), within(node.above, ranges))
+
+
 def symbols(node: Node) -> frozenset[str]:
     """All names that the tree's expressions use."""
     if isinstance(node, Leaf):

@@ -19,10 +19,12 @@ from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
 from tilewright.compiler.refinement.refine import RefineOptions, refine
+from tilewright.compiler.refinement.slices import run_in_slices
 from tilewright.compiler.verification.verify_in_turns import compare
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.traffic import SeenShape, Traffic
+from tilewright.search.runner.actor_process import ActorProcess, see_to_end
 from tools.bench.farm.refined import ALONE, Load, quantiles
 
 RNG = np.random.default_rng(0)
@@ -127,44 +129,64 @@ def test_all_of_a_refinement_keeps_to_its_share(tmp_path: Path) -> None:
     assert share < 0.12 and cpu.rested >= slept[0] > 0 and len(done.shapes) == 2
 
 
-_SPIN = "import time\nprint(flush=True)\nend = time.process_time() + 60\nwhile time.process_time() < end: pass"
+_SPIN = """
+import os, sys, time
+from tilewright.compiler.refinement.slices import Whole
+
+def spin(seconds):
+    begin, used = time.monotonic(), time.process_time()
+    while time.process_time() < used + seconds: pass
+    return time.monotonic() - begin
+
+child = os.fork()  # what it starts is stopped too
+if not child:
+    os._exit(round(100 * min(2.0, spin(0.04))))
+own = spin(0.04)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) / 100
+with Whole(int(sys.argv[1])).whole():
+    timed = spin(0.04)
+open(sys.argv[0] + ".said", "w").write(f"{own} {code} {timed}")
+sys.exit(7)
+"""
 
 
-def test_work_is_cut_into_slices() -> None:
+def test_work_is_cut_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = CpuShare(0.2 / affinity())  # a fifth of a core
     assert cpu.rest_for_each == pytest.approx(4.0) and CpuShare(1.0).rest_for_each == 0.0 and CpuShare(1e-3).rest_for_each == 20.0
-    begin, used = time.monotonic(), time.process_time()
-    with cpu.sliced():
-        while time.process_time() < used + 0.05:
-            pass
-    assert time.monotonic() - begin > 0.15 and cpu.rested > 0.1 and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
-    begin, used = time.monotonic(), time.process_time()
-    with cpu.sliced(), cpu.whole():
-        rested = cpu.rested
-        while time.process_time() < used + 0.02:
-            pass
-    assert cpu.rested == rested
-    with subprocess.Popen([sys.executable, "-c", _SPIN], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        before = process_seconds()
-        begin = time.monotonic()
-        with cpu.sliced(), cpu.children_sliced():
-            time.sleep(0.5)
-        share = (process_seconds() - before) / (time.monotonic() - begin)
-        assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
-        child.kill()
-    assert share < 0.5
+    (tmp_path / "spin.py").write_text(_SPIN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", time.sleep)  # whatever others do
+    assert run_in_slices("spin", [], 6.0) == 7
+    own, child, timed = map(float, (tmp_path / "spin.py.said").read_text().split())
+    assert own > 0.15 and child > 0.15 and timed < 0.7 * own
 
 
-def test_what_cannot_be_refined_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+def test_who_stops_another_does_not_leave_it_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "import sys\nfrom tilewright.compiler.refinement.slices import run_in_slices\nrun_in_slices('idle', [], 1.0)"
+    (tmp_path / "idle.py").write_text("import os, sys, time\nfrom tilewright.search.runner.serving import end_with_parent\n"
+                                      "end_with_parent()\nopen(__file__ + '.process', 'w').write(str(os.getpid()))\n"
+                                      "while True: time.sleep(0.001)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(tw.__file__).parents[1]}")
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        said = tmp_path / "idle.py.process"
+        said.unlink(missing_ok=True)
+        with subprocess.Popen([sys.executable, "-c", line]) as parent:
+            while not (said.exists() and said.read_text()):
+                assert parent.poll() is None
+                time.sleep(0.02)
+            parent.send_signal(end)
+        process = ActorProcess.of(int(said.read_text()))
+        assert parent.returncode in (128 + end, -end) and not see_to_end([process], patience=5.0) and not process.is_alive
+
+
+def test_what_cannot_be_refined_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.compiler.cli.refine._yield_to_others", lambda: None)
+    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", lambda seconds: 0.0)
     fn = model(threads=1)
     fn.save(tmp_path / "m.tw")
     Traffic((SeenShape({"N": 3}, 1),)).save(tmp_path / "t.json")
     assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "t.json")]) == 1
-    assert "wanted calls at dims M" in capsys.readouterr().err
+    assert "wanted calls at dims M" in capfd.readouterr().err
     (tmp_path / "bad.json").write_text("[]")
     assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "bad.json")]) == 1
 

@@ -155,6 +155,41 @@ class Broken:
         return b""
 
 
+def test_what_stands_by_takes_the_place_of_what_is_lost(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.search.runner.ray_actors._GRACE", 0.5)
+    monkeypatch.setattr("tilewright.search.runner.ray_actors._STANDBY_PATIENCE", 0.5)
+    remote = ray.remote(Toy).options(num_cpus=0).remote
+    made, waiting = list[int](), list[int]()
+
+    def join(actor: Any, patience: float) -> str:
+        place, process = ray.get(actor.who.remote(), timeout=patience)
+        return f"toy {place} {process}"
+
+    pool = ActorPool(ActorKind("toy", lambda place: (made.append(place), remote(10 + place))[1], join,
+                               stand_by=lambda place: (waiting.append(place), remote(20 + len(waiting)))[1]), 1)
+
+    def ready() -> ActorProcess:
+        end = time.monotonic() + _PATIENCE
+        while not (0 in pool._standby._spares and pool._standby._spares[0].where) and time.monotonic() < end:
+            time.sleep(0.05)
+        return pool._standby._spares[0].where
+
+    assert pool.wait(_PATIENCE) == 1 and pool._standby is not None
+    first = ready()
+    with pytest.raises(ActorLostError, match=r"toy 10 .*; toy 21"):  # one of those that are lost stood by
+        pool.request(lambda a: a.work.remote("die"), 30)
+    assert pool.wait(_PATIENCE) == 1 and made[0] == 0 and not first.is_alive
+    second = ready()
+    os.kill(second.process, signal.SIGSTOP)  # what does not answer is passed over
+    with pytest.raises(ActorLostError):
+        pool.request(lambda a: a.work.remote("die"), 30)
+    assert pool.wait(_PATIENCE) == 1 and pool.request(lambda a: a.work.remote("x"), 30).value.startswith("x")
+    third = ready()
+    pool.close()
+    assert not second.is_alive and not third.is_alive
+    assert len(waiting) >= 3
+
+
 def test_an_actor_that_cannot_start_is_refused_with_its_reason(cluster: Any) -> None:
     make = ray.remote(Broken).options(num_cpus=0).remote
     pool = ActorPool(ActorKind("runner", lambda place: make(), lambda actor, patience: ""), 1)
@@ -187,7 +222,8 @@ def test_a_search_with_a_runner_killed(cluster: Any, tmp_path: Path) -> None:
     def told(state: Any) -> None:
         states.append(state)
         if type(state).__name__ == "FarmProgress" and state.record.measurements > 4 and not killed:
-            killed.extend(processes("ray::RunnerActor")[:1])
+            measuring = [p for p in processes("ray::RunnerActor") if len(ActorProcess.of(p).with_children()) > 1]
+            killed.extend(measuring[:1])  # those that stand by have started nothing yet
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 

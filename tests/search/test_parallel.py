@@ -173,6 +173,15 @@ def test_faults_lose_candidates_only(faults: Faults, size: tuple[int, int]) -> N
     assert jobs._free == [jobs.builders, jobs.runners]
 
 
+@pytest.mark.parametrize(("ready", "wanted"), [(None, [4.0, 4.0, 4.0]), (0.5, [0.5, 4.0, 0.5])])
+def test_what_stands_by_is_back_sooner(ready: float | None, wanted: list[float]) -> None:
+    _, jobs, clock = arms_and_jobs(Faults(share=0.1, back=4.0, ready=ready), (8, 1))
+    found = []
+    for clock.now in (0.0, 1.0, 10.0):  # another one stands by again after 4 s
+        found.append(jobs._back(True))
+    assert found == wanted and jobs._back(False) == 4.0
+
+
 @pytest.mark.parametrize(("trials", "candidates"), [(60, 2), (300, 5), (10_000, 8), (None, 8)])
 def test_slots_are_short_where_the_budget_is(trials: int | None, candidates: int) -> None:
     arms, jobs, clock = arms_and_jobs(Faults())

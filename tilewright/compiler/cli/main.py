@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = DEBUG in args
     try:
         debug = debug or knobs.DEBUG.get() > 0
-        application()(args=[a for a in args if a != DEBUG], prog_name="tilewright")
+        application()(args=[a for a in args if a != DEBUG], prog_name="tilewright", obj=debug)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except KeyboardInterrupt:

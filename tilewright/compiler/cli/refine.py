@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ _SHOWN = 20  # shapes in the table
 
 
 def refine_command(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A saved model (.tw).", exists=True, dir_okay=False)],
     traffic: Annotated[list[Path], typer.Option(help="What fn.traffic().save() wrote. Repeatable: counts are added up.",
                                                 exists=True)],
@@ -35,41 +37,53 @@ def refine_command(
     inputs: Annotated[list[str] | None, typer.Option("--input", help=INPUT_HELP)] = None,
     seed: Seed = 0,
     json: Json = False,
+    turns: Annotated[int | None, typer.Option(hidden=True, help="Of the process that another one runs in slices: descriptor of "
+                                                                "the lock that is held while something is timed.")] = None,
 ) -> None:
     """Tune kernels and dispatch of a saved model for its traffic and write a new one, which fn.reload(path) goes on with.
 
     It is nowhere slower than the old one by more than 3 % at any counted shape: that is measured, in turns, at the end.
     """
     from tilewright.compiler.refinement.cpu_share import CpuShare
+    from tilewright.compiler.refinement.slices import Whole, run_in_slices
+    from tilewright.search.runner.serving import end_with_parent
 
-    begin, cpu = time.perf_counter(), CpuShare(cpu_share)  # before what takes seconds to be imported
-    with cpu.sliced():
-        _yield_to_others()
-        from tilewright.compiler.refinement.refine import RefineOptions, refine
-        from tilewright.runtime.program.traffic import Traffic
+    begin, cpu = time.perf_counter(), CpuShare(cpu_share, whole=Whole(turns).whole)  # before what takes seconds to be imported
+    if turns is None and cpu.rest_for_each and os.name == "posix":
+        line = [str(file), "--seconds", str(seconds), "--cpu-share", str(cpu_share), "--seed", str(seed)]
+        given: dict[str, Sequence[object]] = {"--traffic": traffic, "--input": inputs or (), "--log": [log] if log else (),
+                                              "--output": [output] if output else ()}
+        line += [word for name, values in given.items() for v in values for word in (name, str(v))]
+        line += [*["--json"] * json, *["--debug"] * bool(context.obj)]
+        raise typer.Exit(run_in_slices("tilewright", ["refine", *line, "--turns"], cpu.rest_for_each))
+    if turns is not None:
+        end_with_parent()
+    _yield_to_others()
+    from tilewright.compiler.refinement.refine import RefineOptions, refine
+    from tilewright.runtime.program.traffic import Traffic
 
-        out = Output(json)
-        target = place_to_write(output or file.with_suffix(".refined.tw"))
-        seen = Traffic(())
-        for path in traffic:
-            seen = seen.merged(Traffic.read(path))
-        given = load_inputs(inputs)
-        cpu.rest()
+    out = Output(json)
+    target = place_to_write(output or file.with_suffix(".refined.tw"))
+    seen = Traffic(())
+    for path in traffic:
+        seen = seen.merged(Traffic.read(path))
+    fixed = load_inputs(inputs)
+    cpu.rest()
 
-        def arrays(fn: CompiledFunction) -> Arrays:
-            def at(dims: Mapping[str, int]) -> Sequence[Any]:
-                return random_inputs(fn.program, dims, seed, given)
+    def arrays(fn: CompiledFunction) -> Arrays:
+        def at(dims: Mapping[str, int]) -> Sequence[Any]:
+            return random_inputs(fn.program, dims, seed, fixed)
 
-            return at
+        return at
 
-        def compared(found: Compared) -> None:
-            out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
-                      wrong=found.wrong)
+    def compared(found: Compared) -> None:
+        out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
+                  wrong=found.wrong)
 
-        view = TuneView(out)
-        with view, out.skipped_lines():
-            options = RefineOptions(seconds, cpu, True, seed, log, view.update, compared)
-            found = refine(file, seen, target, arrays, options)
+    view = TuneView(out)
+    with view, out.skipped_lines():
+        options = RefineOptions(seconds, cpu, True, seed, log, view.update, compared)
+        found = refine(file, seen, target, arrays, options)
     taken = time.perf_counter() - begin
     for name, why in found.kept.items():
         out.text(f"{name}: keeps its kernels, as the new ones were {why}")

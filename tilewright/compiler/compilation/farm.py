@@ -26,6 +26,8 @@ class Farm:
             words ("znver3"), if nodes have it. Runners of CUDA targets ask for a GPU each besides.
         in_flight: most candidates under way; None: as many as keep the runners at work.
         join_seconds: that nodes may take to start what runs there.
+        standby: keep a second process for each runner on a CPU, which is started and waits, so that a runner that is lost is
+            replaced at once.
         labels: of nodes that runners have to be on (`ray start --labels`), e.g. {"cpu": "zen3"}.
     Raises:
         OptionError: a bad value; names the option and what is legal.
@@ -39,6 +41,7 @@ class Farm:
     in_flight: int | None = None
     join_seconds: float = 120.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    standby: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.address, str) or not self.address:
@@ -53,6 +56,8 @@ class Farm:
         amounts = self.resources.values() if isinstance(self.resources, Mapping) else [None]
         if not all(isinstance(v, int | float) and v > 0 for v in amounts):
             raise OptionError(option("farm.resources", self.resources) + ": wanted amounts by name, e.g. {'zen3': 1}")
+        if not isinstance(self.standby, bool):
+            raise OptionError(option("farm.standby", self.standby) + ": wanted True or False")
         labels = self.labels if isinstance(self.labels, Mapping) else {None: None}
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in labels.items()):
             raise OptionError(option("farm.labels", self.labels) + ": wanted texts by name, e.g. {'cpu': 'zen3'}")

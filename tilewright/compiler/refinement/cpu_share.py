@@ -1,19 +1,15 @@
 """CpuShare: work that keeps to a share of the machine: after each piece it rests until what it used is no more than that.
 
-Pieces are cut into slices of milliseconds, with rests between them that last until others leave half of the cores alone. While
-work of the lowest priority runs on a core, Linux takes that core for busy and leaves a process that waits for another core where
-it is (no new-idle balance); a core that rests takes it over at once. So what others wait for is a slice at most.
+Whoever runs it in slices (slices.py) cuts pieces shorter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,102 +24,30 @@ LOWEST = 19  # niceness
 _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
 _SAVED = 1.0  # seconds of a share that may be used later
 _MOST_REST = 20.0  # seconds between slices, for each second of work
-_LOOK = 0.2  # seconds between two looks at which processes there are
-_SLICE = 0.002  # seconds of work between two rests, of processes that this one started
-_OWN_SLICE = 0.004  # of this one: a tick of Linux
+_PIECE = 0.004  # seconds that are timed at once, about
 
 
 @dataclass
 class CpuShare:
     """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as
-    of `time`. cores: that the process may use when this is made."""
+    of `time`. cores: that the process may use when this is made. whole: what is timed is done within it (slices.py)."""
 
     share: float
     used: Callable[[], float] = field(default_factory=lambda: process_seconds)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     cores: int = field(default_factory=affinity)
+    whole: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()
-        self.rested, self._whole = 0.0, 0
-        self._waits, self._alone = threading.Event(), threading.Event()  # for others, or not: one of them is set
-        self._stopping, self._ended = threading.Lock(), False
+        self.rested = 0.0
 
     @property
     def rest_for_each(self) -> float:
         """Seconds between slices for each second of work on one core. What a small share asks for beyond comes after a piece, so
         that a build and a measurement are within their limits of time."""
         return min(_MOST_REST, max(0.0, 1 / (self.share * self.cores) - 1))
-
-    @contextlib.contextmanager
-    def sliced(self) -> Iterator[None]:
-        """This process rests after each few milliseconds of processor time, where it is in Python, and so do those that it starts
-        while it waits in `children_sliced`. Does nothing but in the main thread, which alone takes signals.
-
-        Whoever stops the others has to come before them: what makes this process come last (yield_to_others) is called within."""
-        if not self.rest_for_each or os.name != "posix" or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def pause(number: int, frame: object) -> None:
-            if not self._whole:
-                with self.whole():  # what it takes to wait is processor time too
-                    self.rested += give_way(_OWN_SLICE * self.rest_for_each, self.sleep)
-
-        thread = threading.Thread(target=self._slice, name="tilewright-share", daemon=True)
-        before = signal.signal(signal.SIGPROF, pause)
-        signal.siginterrupt(signal.SIGPROF, False)
-        thread.start()
-        signal.setitimer(signal.ITIMER_PROF, _OWN_SLICE, _OWN_SLICE)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-            signal.signal(signal.SIGPROF, before)
-            self._ended = True
-            self._waits.set()
-            thread.join()
-            self._ended = False
-            self._waits.clear()
-
-    @contextlib.contextmanager
-    def whole(self) -> Iterator[None]:
-        """Meanwhile there are no slices: what is done is timed."""
-        self._whole += 1
-        try:
-            yield
-        finally:
-            self._whole -= 1
-
-    @contextlib.contextmanager
-    def children_sliced(self) -> Iterator[None]:
-        """Within `sliced`: processes that this one started are stopped and go on again, a few milliseconds each."""
-        self._alone.clear()
-        self._waits.set()
-        try:
-            yield
-        finally:
-            self._waits.clear()
-            self._alone.set()
-            with self._stopping:  # what is stopped goes on
-                pass
-
-    def _slice(self) -> None:
-        """Of a thread of its own: slices of other processes."""
-        started, looked = list[int](), -_LOOK
-        while self._waits.wait() and not self._ended:
-            self._alone.wait(_SLICE)
-            if time.monotonic() - looked >= _LOOK:
-                started, looked = started_by(os.getpid()), time.monotonic()
-            with self._stopping:
-                if self._alone.is_set():
-                    continue
-                try:
-                    _send(started, signal.SIGSTOP)
-                    give_way(_SLICE * self.rest_for_each, self._alone.wait)
-                finally:
-                    _send(started, signal.SIGCONT)
 
     def rest(self, until: float | None = None) -> None:
         """Wait until the work so far is within the share, or, by `clock`, until then. Of time in which it did not work, as while
@@ -137,10 +61,10 @@ class CpuShare:
         self.rested += self.clock() - begin
 
     def before_timing(self) -> None:
-        """Rest, then until others leave half of the cores alone, as a slice does."""
+        """Rest, then until others leave half of the cores alone, as between slices."""
         self.rest()
         if self.rest_for_each:
-            self.rested += give_way(_OWN_SLICE * self.rest_for_each, self.sleep)
+            self.rested += give_way(_PIECE * self.rest_for_each, self.sleep)
 
 
 @dataclass
@@ -155,8 +79,7 @@ class SharedBuilder:
         found: list[BuildResult] = []
         for candidate in candidates:
             left = None if end is None else max(0.0, end - self.cpu.clock())
-            with self.cpu.children_sliced():
-                found += self.builder.build([candidate], left)
+            found += self.builder.build([candidate], left)
             self.cpu.rest(end)
         return found
 
@@ -171,7 +94,8 @@ class SharedRunner:
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
         end = None if seconds is None else self.cpu.clock() + seconds
-        found = self.runner.run(workload, kernel, code, dims, threads, seconds)
+        with self.cpu.whole():
+            found = self.runner.run(workload, kernel, code, dims, threads, seconds)
         self.cpu.rest(end)
         return found
 
@@ -207,12 +131,6 @@ def started_by(process: int) -> list[int]:
             for child in map(int, listed.read_text().split()):
                 found += [child, *started_by(child)]
     return found
-
-
-def _send(processes: Sequence[int], what: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(OSError):
-            os.kill(process, what)
 
 
 def _seconds(process: int) -> float:

@@ -177,8 +177,13 @@ def _session(ray: Any, farm: Farm, target: Target, shelf: KernelShelf | None, ro
     stack.callback(workers.close)
     # a GPU may be elsewhere: what runners say decides
     expect = (farm_fingerprint(), "") if target.kind is TargetKind.CUDA else identify()
-    runner = RayRunner(lambda place: start(RunnerActor, place, needs, farm.cores, identify, claim_cores, work), room.runners,
-                       expect, told, quarantined, work, partial(_fits, target))
+
+    def runner_at(place: int, takes: Mapping[str, Any] = needs) -> Any:
+        return start(RunnerActor, place, takes, farm.cores, identify, claim_cores, work)
+
+    waits = farm.standby and target.kind is TargetKind.HOST  # a GPU is lent to one actor
+    runner = RayRunner(runner_at, room.runners, expect, told, quarantined, work, partial(_fits, target),
+                       stand_by=partial(runner_at, takes={"num_cpus": 0}) if waits else None)
     stack.callback(runner.close)
     builder = RayBuilder(target, workers, shelf=shelf, inspect=True)
     reckoners = RayReckoners(lambda place: start_anywhere(ReckonerActor, farm_fingerprint), farm_fingerprint(), told)

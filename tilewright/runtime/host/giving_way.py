@@ -18,11 +18,16 @@ def give_way(seconds: float, wait: Callable[[float], object] = time.sleep) -> fl
     """Rest so many seconds and, where others are at work then, up to PATIENCE times as long; returns seconds. wait: rests so
     long; where it returns true, the rest is over."""
     over, rested, look = wait(seconds), seconds, _LOOK
-    most, longest = max(1, (os.cpu_count() or 1) // 2), seconds * (1 + PATIENCE)
+    most, longest = free_cores(), seconds * (1 + PATIENCE)
     while not over and rested < longest and running_tasks() > most:  # this one is among them
         over = wait(look)
         rested, look = rested + look, look * _LONGER
     return rested
+
+
+def free_cores() -> int:
+    """Cores that others leave alone where work that gives way may go on."""
+    return max(1, (os.cpu_count() or 1) // 2)
 
 
 def running_tasks() -> int:

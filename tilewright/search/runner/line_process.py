@@ -38,7 +38,7 @@ class LineProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env=own_environment(),
                 bufsize=0,
                 process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the caller alone
             )
@@ -159,7 +159,8 @@ def _read(descriptor: int, most: int) -> bytes:
         return b""
 
 
-def _environment() -> dict[str, str]:
+def own_environment() -> dict[str, str]:
+    """Of a process that imports this same installation."""
     package = sys.modules[__name__.partition(".")[0]].__file__
     assert package is not None
     home = str(Path(package).resolve().parent.parent)  # the folder that holds the outermost package

@@ -17,11 +17,14 @@ import msgspec
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.log import LOG
 from tilewright.search.runner.actor_process import ActorProcess, see_to_end
+from tilewright.search.runner.standby import Standby
 
 _GRACE = 10.0  # seconds beside those of a request, until its actor is taken for lost
 _REPLACED = 8  # actors in a row that end before they answer once, after which their place stays empty
 _PAUSE, _LONGEST = 0.5, 20.0  # seconds before the third of them in a row, doubled for each further one, and at most
 _STARTING = 5.0  # seconds that actors that were being made have to be given up
+_STANDBY_PATIENCE = 15.0  # seconds that an actor that stood by has to join; it has all that it needs
+_CALM = 30.0  # seconds to wait at most, for all to have joined, before others are made that stand by
 _FAMINE = 180.0  # seconds to wait while all actors are being made anew
 
 
@@ -61,12 +64,14 @@ class ActorLostError(Exception):
 class ActorKind:
     """name: in messages. make: starts an actor in a place of the pool, and returns its handle, whose method `where` says in which
     process, so that its end can be seen to. join: asks it what it is, within `patience` seconds; returns its name, or raises
-    OptionError for one that is refused."""
+    OptionError for one that is refused. stand_by: starts another one that takes no room of its own, and the place of the first
+    when that is lost; None: it is made then."""
 
     name: str
     make: Callable[[int], Any]
     join: Callable[[Any, float], str]
     patience: float = 120.0
+    stand_by: Callable[[int], Any] | None = None
 
 
 @dataclass
@@ -121,11 +126,18 @@ class ActorPool:
         self._unwanted: dict[str, str] = {}
         self._why: dict[int, str] = {}
         self._failures = dict.fromkeys(range(size), 0)
+        self._standby = None if kind.stand_by is None else Standby(
+            kind.stand_by, lambda handle: _located(handle, kind.patience), self._kill, self._lost_by)
         self._threads = [threading.Thread(target=self._start, args=(place,), name=f"tilewright-{kind.name}", daemon=True)
                          for place in range(size)]
         self._starting = size
         for thread in self._threads:
             thread.start()
+
+    @property
+    def _lost_by(self) -> tuple[type[BaseException], ...]:
+        """What is raised of an actor that is lost, or does not start."""
+        return self._ray.exceptions.RayError, OSError, ValueError
 
     @property
     def alive(self) -> int:
@@ -195,6 +207,8 @@ class ActorPool:
         processes = [p for one in where for p in one.with_children()]
         for handle in handles:
             self._kill(handle)
+        if self._standby is not None:
+            self._standby.close()
         with self._changed:
             self._changed.wait_for(lambda: not self._starting, _STARTING)
         for left in see_to_end(processes):
@@ -262,24 +276,40 @@ class ActorPool:
                     self._changed.notify_all()
                     return
             if self._joined(place):
+                self._stand_by(place)
                 return
+
+    def _stand_by(self, place: int) -> None:
+        """Have another actor ready for a place, once all have joined."""
+        if self._standby is None:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._starting, _CALM)
+            if self._closed or place not in self._handles:
+                return
+        self._standby.refill(place)
 
     def _joined(self, place: int) -> bool:
         """One try; True where nothing is left to do in this place."""
-        handle: Any = None
+        spare = None if self._standby is None else self._standby.take(place)
+        handle, where = (None, None) if spare is None else (spare.handle, spare.where)
         try:
-            handle = self.kind.make(place)
+            if handle is None:
+                handle = self.kind.make(place)
             with self._changed:
                 self._handles[place] = handle
-            where = _located(handle, self.kind.patience)
+            where = where or _located(handle, self.kind.patience)
             with self._changed:
                 self._where[place] = where
-            name = self.kind.join(handle, self.kind.patience)
+            name = self.kind.join(handle, self.kind.patience if spare is None else _STANDBY_PATIENCE)
         except OptionError as refused:
             self._refuse(place, handle, str(refused))
             return True
-        except (self._ray.exceptions.RayError, OSError, ValueError) as error:
+        except self._lost_by as error:
             LOG.info("%s %d did not join: %s", self.kind.name, place, error)
+            if spare is not None:  # what is made anew may
+                self._end(place, handle)
+                return False
             if getattr(error, "actor_init_failed", False):  # it would again
                 self._refuse(place, handle, f"{self.kind.name} {place} cannot start: {_last_line(error)}")
                 return True

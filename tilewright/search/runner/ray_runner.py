@@ -89,13 +89,12 @@ class MeasureReply(msgspec.Struct, frozen=True):
 
 class RunnerActor:
     """In the actor. cores: how many it is pinned to. identify: (fingerprint, device name) of this machine. claim: gives it cores
-    of its own, and what holds them (core_claim.py)."""
+    of its own, and what holds them (core_claim.py), when it joins: one that stands by has none."""
 
     def __init__(self, cores: int, identify: Callable[[], tuple[str, str]],
                  claim: Callable[[int], tuple[tuple[int, ...], list[int]]], work: RunnerWork) -> None:
         self._identity = identify()  # of the whole machine, before this process is pinned
-        own, self._held = claim(cores)
-        os.sched_setaffinity(0, own)
+        self._count, self._claim, self._held = cores, claim, list[int]()
         self._work, self._cases = work, dict[str, Sequence[Case]]()
         self._runner = ProcessRunner(work.time_limit, work.module, work.arguments, self._cases)
         self._first: tuple[MeasureRequest, bytes] | None = None
@@ -105,6 +104,9 @@ class RunnerActor:
         return msgspec.json.encode(ActorProcess.here())
 
     def facts(self) -> bytes:
+        if not self._held:
+            own, self._held = self._claim(self._count)
+            os.sched_setaffinity(0, own)
         self._runner.start()  # so that the first measurement takes no longer than others
         fingerprint, device = self._identity
         node = os.uname().nodename
@@ -173,8 +175,8 @@ class RayRunner:
     """A Runner that many threads may call at once, one a runner.
 
     Args:
-        make: starts a runner in a place and returns its handle. expect: (fingerprint, device) that all have to have; a device of
-            "" is that of the first that joins and `fits`.
+        make: starts a runner in a place and returns its handle; stand_by: as of ActorKind. expect: (fingerprint, device) that
+            all have to have; a device of "" is that of the first that joins and `fits`.
         told: of what happens, for a live view. quarantined: called with each runner that drifted.
         cases: workload key -> what its kernels must give before they are timed, for runners that verify.
         arguments: of the processes that measure: in which state operands are found.
@@ -190,6 +192,7 @@ class RayRunner:
     cases: Mapping[str, Sequence[Case]] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     most_bytes: int = MOST_BYTES
+    stand_by: Callable[[int], Any] | None = None
     clock: Callable[[], float] = time.time
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _kept: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
@@ -201,7 +204,8 @@ class RayRunner:
         self._under_way = 0
         self._lock, self._evaluating = threading.Lock(), threading.Lock()
         self._device = self.expect[1]
-        self.pool = ActorPool(ActorKind("runner", self.make, self._join), self.size, self.told)
+        kind = ActorKind("runner", self.make, self._join, stand_by=self.stand_by)
+        self.pool = ActorPool(kind, self.size, self.told)
 
     @property
     def device(self) -> str:

@@ -50,11 +50,17 @@ def serve(requests: BinaryIO, replies: BinaryIO, run: Callable[[Workload, bytes,
             return
 
 
+def end_with_parent() -> None:
+    """This process is killed when the thread that started it ends, also while it stands still."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, _KILL)
+
+
 def reply_channel() -> BinaryIO:
     """Standard output for replies alone: whoever prints to it from now on writes to stderr instead. Asked to, the process ends
     with its parent from now on."""
     if WITH_PARENT in sys.argv:
-        ctypes.CDLL(None).prctl(_PDEATHSIG, _KILL)
+        end_with_parent()
     faulthandler.enable()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

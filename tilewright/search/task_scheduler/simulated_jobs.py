@@ -27,6 +27,7 @@ class Faults:
     Attributes:
         share: of tasks whose actor is lost, half through.
         notice: until that is seen, and the task goes to another actor. back: from then on until another one has its place.
+        ready: the same where one stands by for each runner, which takes `back` to be there again; None: none does.
         node_seconds: time between two losses of a node, with all that runs there, the first of them at a random time; 0: none.
         nodes: that builders and runners are spread over. node_notice: until the loss of one is seen. away: until one is back.
     """
@@ -36,6 +37,7 @@ class Faults:
     nodes: int = 8
     notice: float = 2.0
     back: float = 0.0
+    ready: float | None = None
     node_notice: float = 2.0
     away: float = 20.0
 
@@ -76,6 +78,7 @@ class SimulatedJobs:
         self._free = [self.builders, self.runners]
         self._away: list[tuple[float, int, int]] = []  # until when, builders, runners
         self._next_loss = self.faults.node_seconds * self._rng.random() if self.faults.node_seconds else math.inf
+        self._stand_by_from = [0.0] * runners  # when another one stands by in each place
         self._order = 0
         self.lost = self.failed = 0
         self.busy = 0.0
@@ -121,13 +124,23 @@ class SimulatedJobs:
         """Try a task once more; its end where that was done. Its actor is back after a time, or with its node."""
         self.lost += 1
         if not task.with_node:
-            self._away.append((self.clock.now + self.faults.back, int(not task.is_run), int(task.is_run)))
+            self._away.append((self.clock.now + self._back(task.is_run), int(not task.is_run), int(task.is_run)))
             self._return()
         if task.tries < 2:
             self._submit(task.is_run, task.number, task.duration, task.result, task.tries + 1)
             return None
         self.failed += 1
         return self._given_up(task)
+
+    def _back(self, is_run: bool) -> float:
+        """Seconds until another actor has the place of one that was lost."""
+        faults = self.faults
+        if not is_run or faults.ready is None:
+            return faults.back
+        place = int(self._rng.integers(self.runners))
+        waits = self._stand_by_from[place] <= self.clock.now
+        self._stand_by_from[place] = self.clock.now + faults.back
+        return faults.ready if waits else faults.back
 
     def _given_up(self, task: _Task) -> JobEnd:
         reason = "two actors were lost over it"

@@ -104,13 +104,16 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--in-flight", type=int, help="most candidates under way; as many as keep the runners at work by default")
     parser.add_argument("--faults", type=float, default=0.0, help="share of tasks whose actor is lost")
     parser.add_argument("--node-seconds", type=float, default=0.0, help="time between two losses of a node")
+    parser.add_argument("--notice", type=float, default=Faults.notice, help="seconds until a lost actor is missed")
+    parser.add_argument("--back", type=float, default=Faults.back, help="seconds from then on until another one is there")
+    parser.add_argument("--ready", type=float, help="the same for a runner, where another one stands by; none does by default")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    faults = Faults(args.faults, args.node_seconds)
+    faults = Faults(args.faults, args.node_seconds, notice=args.notice, back=args.back, ready=args.ready)
     for model in args.models.split(","):
         tables = read_tables(args.tables / f"{model}.jsonl")
         serial = [simulate(tables, Size(1, 1, 1), seed, Faults(), args.decide, args.policy) for seed in range(args.seeds)]

@@ -1,0 +1,117 @@
+"""Slices: a process, with all that it starts, works for a millisecond or two, then stands still until others leave room.
+
+While work of the lowest priority runs on a core, Linux takes that core for busy and leaves a process that waits for another core
+where it is (no new-idle balance); a core that rests takes it over at once. So what others wait for is a slice at most, also
+where native code runs, which no signal handler of Python's could interrupt: it is another process that stops it (SIGSTOP).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from tilewright.compiler.refinement.cpu_share import started_by
+from tilewright.runtime.host.giving_way import free_cores, give_way, running_tasks
+from tilewright.search.runner.line_process import own_environment
+
+_SLICE, _AMONG, _GLANCE = 0.002, 0.004, 0.0005  # seconds of work between two rests, where others leave no room, and between
+# # two looks whether others begin
+_LOOK = 0.2  # seconds between two looks at which processes there are
+_ENDING = 5.0  # seconds that a process has to end when it is asked to
+
+
+class Whole:
+    """What is timed is not cut into slices: `whole` holds a lock meanwhile, which whoever stops this process takes for a rest.
+
+    Locks are those of processes, so that a descriptor that was inherited is another holder.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor, self._depth = descriptor, 0
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        if self._descriptor is not None and self._depth == 0:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._descriptor is not None and self._depth == 0:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+
+def run_in_slices(module: str, arguments: Sequence[str], rest_for_each: float) -> int:
+    """Run `python -m MODULE ARGUMENTS`, with the descriptor for its `Whole` as the last one, in slices until it ends; returns its
+    exit code. rest_for_each: seconds of rest at least, for each second of work."""
+    def ended(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        with tempfile.TemporaryFile() as lock:
+            descriptor = lock.fileno()
+            line = [sys.executable, "-P", "-m", module, *arguments, str(descriptor)]
+            process = subprocess.Popen(line, env=own_environment(), pass_fds=(descriptor,))
+            try:
+                _sliced(process, descriptor, rest_for_each)
+                return process.returncode
+            finally:
+                _end(process)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _sliced(process: subprocess.Popen[bytes], lock: int, rest_for_each: float) -> None:
+    started, looked = list[int](), -_LOOK
+    while process.poll() is None:
+        _work()
+        if time.monotonic() - looked >= _LOOK:
+            started, looked = [process.pid, *started_by(process.pid)], time.monotonic()
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue  # it times something
+        try:
+            _send(started, signal.SIGSTOP)
+            give_way(_SLICE * rest_for_each)
+        finally:
+            _send(started, signal.SIGCONT)
+            fcntl.lockf(lock, fcntl.LOCK_UN)
+
+
+def _work() -> None:
+    """A slice: it ends early where nobody else was at work and somebody begins."""
+    others = running_tasks() > free_cores()
+    end = time.monotonic() + (_AMONG if others else _SLICE)
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE))
+        if not others and running_tasks() > free_cores() + 1:  # this process, and the one whose slice it is
+            return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It has ended, or is asked to: by Ctrl-C it is already."""
+    if process.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(_ENDING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _send(processes: Sequence[int], what: signal.Signals) -> None:
+    for process in processes:
+        with suppress(OSError):
+            os.kill(process, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel
 from tilewright.compiler.constants.stored_constants import stored_constants
 from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.compiler.host.decision_tree import layout_of
+from tilewright.compiler.host.entry_launches import with_settled
 from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.prelude_ptx import prelude_kernel, prelude_ptx
@@ -46,6 +48,8 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     compilation, ingested, plan, options = model.compilation, model.ingested, model.plan, model.compilation.options
     near, gpu = compilation.host, compilation.on_gpu
     arch = host_target(near).arch
+    if gpu:
+        tables = dataclasses.replace(tables, tables=with_settled(plan, tables.tables))
     number = {t.workload: i for i, t in enumerate(tables.tables)}
     table_of = [number[c.workload.key] for c in plan.calls]
     workloads = {w.key: w for w in model.workloads}

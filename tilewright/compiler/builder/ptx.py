@@ -14,11 +14,13 @@ from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.runtime.errors import BuildError, OptionError
 from tilewright.runtime.host.llvm_module import first_line, llvm_module, optimise
 from tilewright.runtime.limits import BYTE_FLOATS, GpuLimits
+from tilewright.runtime.program.kernel import PLAIN_PARAMETER_BYTES
 from tilewright.runtime.target import Target
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _FEATURES = {"sm_100": "+ptx86", "sm_100a": "+ptx86", "sm_120": "+ptx87", "sm_120a": "+ptx87"}
 _BYTE_PRODUCTS = re.compile(r"@llvm\.nvvm\.mma\.[\w.]*\.e[45]m[23]\.")  # from PTX 8.4 and sm_89 on
+_BY_VALUE = re.compile(r"byval\(\[(\d+) x i8\]\)")
 _OLDEST = 80
 
 
@@ -66,6 +68,8 @@ def _machine(llvm: Any, arch: str, text: str = "") -> Any:
         if GpuLimits.of(arch).version < BYTE_FLOATS:
             raise BuildError(f"{arch} has no products of 8-bit floats: wanted sm_{BYTE_FLOATS} or later")
         features = _FEATURES.get(arch, "+ptx84")
+    elif any(int(size) > PLAIN_PARAMETER_BYTES // 2 for size in _BY_VALUE.findall(text)):
+        features = _FEATURES.get(arch, "+ptx81")
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
 
 

@@ -17,8 +17,10 @@ from tilewright.compiler.constants.fold_constants import fold_constants
 from tilewright.compiler.frontends.imported import ImportedModel
 from tilewright.compiler.frontends.ingest import Ingested, ingest
 from tilewright.compiler.host.block_tables import with_block_tables
+from tilewright.compiler.host.entry_launches import extents_of, with_entries
 from tilewright.compiler.host.host_plan import HostPlan, plan_of
 from tilewright.compiler.host.in_place import with_in_place
+from tilewright.compiler.host.launch_groups import LEAST
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
 from tilewright.passes.analysis.canonical_spec import KEY
@@ -63,10 +65,11 @@ from tilewright.runtime.wording import option
 @dataclass(frozen=True)
 class Cut:
     """What a partition is asked to be. way: how regions grow, as of the pass fuse. apart: pairs of operations, by the numbers of
-    passes/partition, that do not share a kernel."""
+    passes/partition, that do not share a kernel. alone: is each call on a GPU a launch, however many are alike?"""
 
     way: str = "cost"
     apart: tuple[tuple[int, int], ...] = ()
+    alone: bool = False
 
 
 SPEEDS_OF = "partition"  # as calibrated figures name them
@@ -150,7 +153,12 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
             PassPipeline([packing], callback).run(module)
             check_indices(module, bound)
         workloads, numbers, graph = workloads_of(module), _operations(module), _graph(module)
-        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits))
+        extents = {} if ragged or cut.alone or isinstance(limits, HostLimits) else extents_of(workloads)
+        alike = {name: own.key for name, own in extents.items()}
+        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits), alike)
+        if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
+            plan = with_entries(plan, {workloads[name].key: own for name, own in extents.items()})
+            workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         if ragged:
             seen = (*whole.inputs, *ingested.inputs[len(whole.inputs):])
             plan = pack_plan(plan, sequences_of(whole.dims, seen, whole.outputs, bound, each, ingested.dims))
@@ -280,7 +288,8 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 def _parts(limits: Limits) -> SplitReductions | None:
     """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have one for each multiprocessor, and those
     of attention, which it fuses for some types only."""
-    return SplitReductions() if isinstance(limits, HostLimits) else SplitReductions(elements=8192, rows=8, parts=512, shares=True)
+    return SplitReductions() if isinstance(limits, HostLimits) else SplitReductions(
+        elements=8192, rows=8, parts=512, shares=True, alike=LEAST)
 
 
 def _images(limits: Limits) -> ChannelsLast:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tilewright.compiler.constants.stored_constants import BoundConstant
 from tilewright.compiler.host.in_place import may_write_over
-from tilewright.compiler.host.launch_groups import launches_of, phase_numbers
+from tilewright.compiler.host.launch_groups import LEAST, launches_in_order, launches_of, phase_numbers
 from tilewright.compiler.host.moments import Moment, callee_of, runs_inside, tested_by
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
@@ -93,23 +93,24 @@ class HostPlan:
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-            together: bool = False) -> HostPlan:
+            together: bool = False, alike: Mapping[str, object] | None = None) -> HostPlan:
     """The plan of an outlined module.
 
     Args:
         workloads: by function name in it.
         donated: (input, output) numbers that share memory.
         together: are independent calls launched together?
+        alike: by function name, equal for those of which independent calls are one launch, where others are launched alone.
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
-    return _Planner(named, workloads, donated, together).run()
+    return _Planner(named, workloads, donated, together, alike or {}).run()
 
 
 class _Planner:
     """Reads the outlined @main, with its branches and loops."""
 
     def __init__(self, named: Mapping[str, ir.Operation], workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-                 together: bool) -> None:
+                 together: bool, alike: Mapping[str, object]) -> None:
         self.functions, self.main = named, (main := named[MAIN])
         self.workloads = workloads
         self.donated = donated
@@ -129,7 +130,7 @@ class _Planner:
         self.owned: set[str] = set()  # names of others into whose buffers parts are put, so that they begin in one of the loop's
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
-        self.together = together
+        self.together, self.alike = together, alike
         self.phases: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
         self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
@@ -169,7 +170,7 @@ class _Planner:
 
     def _time_calls(self, calls: list[ir.Operation], loops: tuple[Moment, ...]) -> None:
         """Calls with no branch or loop between them."""
-        phases = self._phases(calls) if self.together else [[call] for call in calls]
+        phases = self._phases(calls) if self.together else self._groups_alike(calls)
         for phase in phases:
             for call in phase:
                 self.moments[call] = Moment(self.clock, self.clock, loops)
@@ -180,12 +181,26 @@ class _Planner:
 
     def _phases(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
         """The calls of each phase, in an order that can be run."""
+        found = self._phase_numbers(calls)
+        order = sorted(range(len(found)), key=found.__getitem__)
+        return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
+
+    def _groups_alike(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
+        """Calls that are one launch each, in an order that can be run: those of a phase that are alike, where they are some."""
+        groups: dict[tuple[int, object], list[ir.Operation]] = {}
+        for call, phase in zip(calls, self._phase_numbers(calls), strict=True):
+            key = self.alike.get(callee_of(call), call) if call.block == self.block else call
+            groups.setdefault((phase, key), []).append(call)
+        if all(len(group) < LEAST for group in groups.values()):
+            return [[call] for call in calls]
+        found = [groups[at] for at in sorted(groups, key=lambda at: at[0])]
+        return [part for group in found for part in ([group] if len(group) >= LEAST else [[call] for call in group])]
+
+    def _phase_numbers(self, calls: Sequence[ir.Operation]) -> list[int]:
         made = {r: number for number, call in enumerate(calls) for r in call.results}
         reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in calls]
         kinds = [self.workloads[callee_of(call)].kind for call in calls]
-        found = phase_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
-        order = sorted(range(len(found)), key=found.__getitem__)
-        return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
+        return phase_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
 
     def _arguments(self) -> None:
         inputs: list[tuple[int, ir.Value]] = []
@@ -370,8 +385,8 @@ class _Planner:
                 first = len(self.plan.calls)
                 self.plan.calls += [self._call(call) for phase in phases for call in phase]
                 kinds = [self.workloads[callee_of(phase[0])].kind for phase in phases]
-                found += launches_of([len(phase) for phase in phases], kinds, first) if self.together else [
-                    Launch((number,)) for number in range(first, len(self.plan.calls))]
+                sizes = [len(phase) for phase in phases]
+                found += launches_of(sizes, kinds, first) if self.together else launches_in_order(sizes, first)
             elif UPDATE in op.attributes:
                 found += self._update(op)
             elif op.name == "scf.if":

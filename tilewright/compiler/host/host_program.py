@@ -13,6 +13,7 @@ from functools import cached_property, partial, reduce
 
 from tilewright.compiler.host.block_tables import BlockTables
 from tilewright.compiler.host.decision_tree import emit_tree, layout_of, store_leaf
+from tilewright.compiler.host.entry_launches import EntryLaunches
 from tilewright.compiler.host.host_groups import ENTRY, KERNEL, PHASE, SLOTS, UNITS, WORK, pieces
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.host_segments import SequenceLoop, segments_ir
@@ -69,7 +70,9 @@ class HostProgram:
         self.block_tables = BlockTables(plan if gpu else none, tables, table_of if gpu else [])
         self.sequence_tables = SequenceTables(none if gpu else plan, tables, [] if gpu else table_of)
         self.table_launches = TableLaunches(plan, dims, self.block_tables)
-        self.grouped = {number for launch in self.launches if len(launch.calls) > 1 for number in launch.calls}
+        several = {number for launch in self.launches if len(launch.calls) > 1 for number in launch.calls}
+        self.grouped = set() if gpu else several
+        self.entry_launches = EntryLaunches(plan, tables, table_of)
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
@@ -225,6 +228,8 @@ class HostProgram:
         self.maps = self.table_launches.maps = TensorMaps(table, self.tables)
         if self.sequence_tables:
             self.sequence_tables.record = self._room([self.sequence_tables.record_words])
+        entries = [self.entry_launches.words(launch) for launch in self.launches if len(launch.calls) > 1 and self.gpu]
+        self.entries = self._room(entries) if entries else None
         rooms = self._group_rooms()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
@@ -260,7 +265,9 @@ class HostProgram:
 
     def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
         """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
-        if len(launch.calls) > 1:
+        if len(launch.calls) > 1 and self.entries is not None:
+            self.entry_launches.launch(launch, run, scope, self.entries)
+        elif len(launch.calls) > 1:
             self._launch_together(launch, run, scope, *rooms)
         else:
             self._launch_one(launch.calls[0], run, scope)
@@ -283,7 +290,7 @@ class HostProgram:
 
     def _group_rooms(self) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Memory for the phases, the entries and the slots of calls that are launched together."""
-        several = [(launch, len(list(launch.phases()))) for launch in self.launches if len(launch.calls) > 1]
+        several = [(launch, len(list(launch.phases()))) for launch in self.launches if self.grouped.issuperset(launch.calls)]
         heads = self._room([PHASE * (1 + phases) for _, phases in several], 64)
         entries = self._room([phases + ENTRY * len(launch.calls) for launch, phases in several])
         return heads, entries, self._room([sum(map(self._slots_of, launch.calls)) for launch, _ in several])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from tilewright.compiler.host.plan_steps import Launch
 from tilewright.passes.spaces.workload import Kind
 
 LARGEST = 512  # calls of one launch
+LEAST = 4  # calls that are alike, from which they are one launch of a GPU
 _ALONE = (Kind.CONTRACTION, Kind.ATTENTION)  # they keep all threads busy, and what lies between them stays there
 
 
@@ -58,3 +60,9 @@ def launches_of(sizes: Sequence[int], kinds: Sequence[Kind], first: int) -> list
         launches.append(Launch(tuple(range(first, first + sum(counts))), counts if len(counts) > 1 else ()))
         first += sum(counts)
     return launches
+
+
+def launches_in_order(sizes: Sequence[int], first: int) -> list[Launch]:
+    """A launch for each group of calls of these sizes. first: number of the first call."""
+    ends = list(accumulate(sizes, initial=first))
+    return [Launch(tuple(range(begin, end))) for begin, end in pairwise(ends)]

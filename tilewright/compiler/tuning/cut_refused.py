@@ -41,6 +41,10 @@ def built_with_cuts(compilation: Compilation, tables_of: Callable[[OutlinedModel
             unbuilt = error
             refused = {error.key: (next(w.name for w in model.workloads if w.key == error.key), str(error))}
         more = [pair for key in refused for pair in _through(model, key)]
+        if unbuilt is not None and not more and not asked.alone:  # no kernel serves several tensors
+            asked = replace(asked, alone=True)
+            model = _outlined(compilation, replace(asked, apart=tuple(cuts)))
+            continue
         if not more or number == ROUNDS:
             break
         for key, (name, reason) in refused.items():

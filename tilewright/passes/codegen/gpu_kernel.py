@@ -4,7 +4,7 @@ Coordinates and offsets are `index_bits` wide. With 32 bits, guards keep every o
 elements are guarded too: by the offset and the strides of the operands that they touch. Kernels of a function with the attribute
 `tw.predicate` take the address of a byte last, and return at once where it is 0. Kernels of one with `tw.segments` serve all
 sequences of a batch: a block finds the one that it works for in a block table, whose address comes last (Param.by_sequence), and
-what the emitters see is the problem of that sequence alone.
+what the emitters see is the problem of that sequence alone. Those of equal operators on many tensors have their entries by value.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from tilewright.passes.codegen.emit import Memory, byte_width, gep, integer_type, resized
+from tilewright.passes.codegen.emit import Memory, all_of, byte_width, gep, integer_type, resized
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
-from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.index import Index, select
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
 from tilewright.passes.linalg.symbolic import PREDICATE, SEGMENTS, WHOLE_TILES
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
@@ -46,8 +46,10 @@ class GpuKernel(KernelFrame):
         self.by_sequence = SEGMENTS in self.fn.attributes
         self.in_whole_tiles = self.by_sequence or WHOLE_TILES in self.fn.attributes
         self._first_block: Index | None = None
+        self._members = 0
         if self.by_sequence:
             self._segments = Segments.parse(ir.StringAttr(self.fn.attributes[SEGMENTS]).value)
+            self._members = self._segments.members
             self.params = [msgspec.structs.replace(p, by_sequence=self._segments.has(p)) for p in self.params]
         self._workspace_at: ir.Value | None = None
         self._maps: list[ir.Value] = []
@@ -187,7 +189,10 @@ class GpuKernel(KernelFrame):
             self._refuse_for_sequences("a second launch, or blocks that go on to further tiles")
         if self._goes_by_byte and not self.launches:
             self._slot(self.pointer_type(), Param("predicate"))
-        if self.by_sequence:
+        if self._members:
+            words = 1 + sum(p.by_sequence for p in self.params)
+            self._slot(ir.Type.parse("!llvm.ptr"), Param("entries", bytes=8 * words * self._members))
+        elif self.by_sequence:
             self._slot(self.pointer_type(), Param("table"))
         block = self._create(self.symbol + suffix, min_blocks_per_sm, cluster)
         arguments = list(block.arguments)
@@ -234,18 +239,35 @@ class GpuKernel(KernelFrame):
         if self.by_sequence:
             raise ValueError(f"{what}: a launch for all sequences of a batch has one block table and nothing else in common")
 
-    def _slots_of_sequence(self, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """The slots with those of this block's sequence in their places. All threads end where the block has none."""
+    def _word_of_member(self, entries: ir.Value) -> Callable[[int], ir.Value]:
+        """The words of this block's member: the last one whose first block is not behind this one."""
+        i64 = integer_type(64)
+        block = Index(resized(nvvm.read_ptx_sreg_ctaid_x(results=[integer_type(32)]), i64))
+
+        def word(at: Index) -> Index:
+            return Index(llvm.LoadOp(i64, gep(entries, at.value(i64), i64), alignment=8, invariant=True).result)
+
+        found, step = Index(0), 1 << (self._members - 1).bit_length()
+        while (step := step // 2):
+            further = found + step
+            reached = all_of([further.lt(self._members), word(further.min(self._members - 1)).le(block)])
+            found = select(reached, further, found, type_=i64)
+        others = sum(p.by_sequence for p in self.params)
+        return lambda number: word(found if number == 0 else found * others + (self._members + number - 1)).value(i64)
+
+    def _word_of_sequence(self, table: ir.Value) -> Callable[[int], ir.Value]:
+        """The words of this block's sequence. All threads end where the block has none."""
         self.follow()
-        i64, i8 = integer_type(64), integer_type(8)
+        i64 = integer_type(64)
         block = resized(nvvm.read_ptx_sreg_ctaid_x(results=[integer_type(32)]), i64)
         text = "{\n.reg .pred none;\nld.global.u64 $0, [$1];\nsetp.eq.u64 none, $0, 0;\n@none exit;\n}"
-        at = llvm.InlineAsmOp(i64, [gep(arguments[-1], block, i64)], text, "=l,l,~{memory}", has_side_effects=True).res
+        at = llvm.InlineAsmOp(i64, [gep(table, block, i64)], text, "=l,l,~{memory}", has_side_effects=True).res
         entry = llvm.IntToPtrOp(self.pointer_type(), at).result
+        return lambda n: llvm.LoadOp(i64, gep(entry, Index(n).value(i64), i64), alignment=8, invariant=True).result
 
-        def word(number: int) -> ir.Value:
-            return llvm.LoadOp(i64, gep(entry, Index(number).value(i64), i64), alignment=8, invariant=True).result
-
+    def _slots_of_sequence(self, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """The slots with those of this block's sequence, or member, in their places."""
+        word = (self._word_of_member if self._members else self._word_of_sequence)(arguments[-1])
         self._first_block = Index(resized(word(0), self.index))
         found, number, maps = list(arguments), 0, 0
         for at_slot, param in enumerate(self.params):
@@ -256,7 +278,7 @@ class GpuKernel(KernelFrame):
                 if param.kind == "tensor_map":
                     self._map_begins[maps - 1] = Index(resized(moved, self.index))
                 else:
-                    found[at_slot] = gep(arguments[at_slot], moved, i8) if param.kind == "pointer" else moved
+                    found[at_slot] = gep(arguments[at_slot], moved, integer_type(8)) if param.kind == "pointer" else moved
         return found
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
@@ -268,6 +290,8 @@ class GpuKernel(KernelFrame):
             if param.kind == "tensor_map":
                 by_value = f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64"
                 attributes = f" {{{by_value}, nvvm.grid_constant}}"
+            elif param.kind == "entries":
+                attributes = f" {{llvm.byval = !llvm.array<{param.bytes} x i8>, llvm.align = 8 : i64}}"
             arguments.append(f"%w{number}: {t}{attributes}")
         bound = f", nvvm.minctasm = {min_blocks_per_sm} : i32" if min_blocks_per_sm else ""
         bound += f", nvvm.cluster_dim = array<i32: {cluster}, 1, 1>" if cluster > 1 else ""

@@ -1,7 +1,8 @@
 """Segments: what differs from one sequence of a batch to the next, of an operator whose kernels serve all of them in one launch.
 
-MLIR-free. Such kernels read it from a block table (runtime/program/kernel.py, Param.by_sequence). They are those of one sequence
-otherwise, but for what a launch has only once: workspaces, second launches and blocks that go on to further tiles.
+MLIR-free. Such kernels read it from a block table (runtime/program/kernel.py, Param.by_sequence), those of equal operators on
+many tensors from entries among their arguments. They are those of one sequence otherwise, but for what a launch has only once:
+workspaces, second launches and blocks that go on to further tiles.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Segments:
 
     Of the pointers: rows, (operand, axis) of those whose sequences are rows along this axis, one after the other; outer,
     (operand, elements) of those that have as many elements for each. A tensor map of one of either kind serves all sequences.
+
+    members: of equal operators on so many tensors, rather than on sequences: what differs comes by value with the launch.
     """
 
     pointers: tuple[int, ...]
@@ -29,11 +32,12 @@ class Segments:
     dims: tuple[str, ...] = ()
     rows: tuple[tuple[int, int], ...] = ()
     outer: tuple[tuple[int, int], ...] = ()
+    members: int = 0
 
     def __str__(self) -> str:
         return ",".join([*(f"pointer {i}" for i in self.pointers), *(f"stride {i} {a}" for i, a in self.strides),
                          *(f"dim {n}" for n in self.dims), *(f"rows {i} {a}" for i, a in self.rows),
-                         *(f"outer {i} {n}" for i, n in self.outer)])
+                         *(f"outer {i} {n}" for i, n in self.outer), *([f"members {self.members}"] if self.members else [])])
 
     @staticmethod
     def parse(text: str) -> Segments:
@@ -44,7 +48,8 @@ class Segments:
             return tuple((int(w[1]), int(w[2])) for w in words if w[0] == kind)
 
         return Segments(tuple(int(w[1]) for w in words if w[0] == "pointer"), pairs("stride"),
-                        tuple(w[1] for w in words if w[0] == "dim"), pairs("rows"), pairs("outer"))
+                        tuple(w[1] for w in words if w[0] == "dim"), pairs("rows"), pairs("outer"),
+                        sum(int(w[1]) for w in words if w[0] == "members"))
 
     def has(self, param: Param) -> bool:
         """Does a slot differ between sequences?"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.op_kinds import scatters
+from tilewright.passes.analysis.op_kinds import body_names, combiner, scatters
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill, generic
 from tilewright.passes.linalg.clone import clone
@@ -33,7 +33,7 @@ class Normalize(Pass):
     """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills.
 
     Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty
-    tensor where they do not accumulate.
+    tensor where they do not accumulate. What adds 0 to sums that start from 0 is these sums.
     """
 
     name: ClassVar[str] = "normalize"
@@ -109,6 +109,10 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
             block.arguments[i].replace_all_uses_with(value)
         elif source is not None and source.name == "linalg.fill" and source.operands[0].type == block.arguments[i].type:
             block.arguments[i].replace_all_uses_with(source.operands[0])
+    same = _adds_nothing(op)
+    if same is not None:
+        replace(op, [same])
+        return
     starts = [
         tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)
         if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op) and _always_steps(op, tensors)
@@ -131,6 +135,32 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
 
     new = rebuild(op, [sources[k] for k in kept], starts, [*(maps[k] for k in kept), *maps[count:]], kinds, drop)
     replace(op, list(new.results))
+
+
+def _adds_nothing(op: ir.Operation) -> ir.Value | None:
+    """The sums from 0 that an operation adds 0 to, which changes none, since none of them is -0. None of any other operation."""
+    block, maps = body(op), maps_of(op)
+    if body_names(op) != ["arith.addf", "linalg.yield"] or "reduction" in iterator_kinds(op) or len(op.results) != 1:
+        return None
+    terms = list(operations(block)[0].operands)
+    for i, value in enumerate(inputs(op)):
+        made = owner(value)
+        if block.arguments[i] not in terms or made is None or value.type != op.results[0].type or maps[i] != maps[-1]:
+            continue
+        other = terms[1 - terms.index(block.arguments[i])]
+        last = combiner(made) if made.name == "linalg.generic" and "reduction" in iterator_kinds(made) else None
+        if last is not None and last.name == "arith.addf" and len(made.results) == 1 and _is_zero(other):
+            start = owner(inits(made)[0])
+            if start is not None and start.name == "linalg.fill" and _is_zero(start.operands[0]):
+                return value
+    return None
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """Is it the floating-point constant 0, not -0?"""
+    made = owner(value)
+    known = made.attributes["value"] if made is not None and made.name == "arith.constant" else None
+    return isinstance(known, ir.FloatAttr) and str(ir.FloatAttr(known).value) == "0.0"
 
 
 def _always_steps(op: ir.Operation, tensors: Reshaper) -> bool:

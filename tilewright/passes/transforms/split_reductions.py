@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -11,6 +12,7 @@ from tilewright.passes.analysis.op_kinds import body_names, combiner, is_row_red
 from tilewright.passes.analysis.parts import neutral, slow_to_fast
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill_body, generic
+from tilewright.passes.linalg.clone import users
 from tilewright.passes.linalg.reshape import RESHAPES, Reshaper
 from tilewright.passes.linalg.structured import (
     erase_unused,
@@ -38,6 +40,8 @@ class SplitReductions(Pass):
     elements: of the operand that a part has at least. rows: that it has at least. parts: that there are at most, where the
     range tells. columns: that a tensor has at least for its rows to be cut. shares: are values that the shares of a softmax mix
     added up in parts too, where one query reads rows one after the other? Left whole they are for fuse-attention.
+    alike: from so many tensors on, of known extents, of which all elements are reduced by one operation, all have parts of one
+    size, small tensors too, if any has parts: then one launch may serve all. 0: never.
     """
 
     name: ClassVar[str] = "split-reductions"
@@ -46,36 +50,55 @@ class SplitReductions(Pass):
     parts: int = 256
     columns: int = 16
     shares: bool = False
+    alike: int = 0
 
     def run(self, module: ir.Module) -> None:
+        tensors: dict[ir.Operation, Reshaper] = {}
         for fn in main_of(module):
-            tensors = Reshaper(fn)
-            block = fn.regions[0].blocks[0]
+            own, block = Reshaper(fn), fn.regions[0].blocks[0]
             bound = {v for v, named in zip(block.arguments, argument_attributes(fn), strict=True) if CONSTANT in named}
-            for op in operations(block):
-                if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op)) \
-                        and (self.shares or not _mixes(op)):
-                    self._split(op, tensors)
+            tensors |= {op: own for op in operations(block)
+                        if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op))
+                        and (self.shares or not _mixes(op))}
+        sizes = {op: size for op in tensors if (size := self._own_size(op, tensors[op]))}
+        for op, size in {**sizes, **self._common_sizes(sizes, tensors)}.items():
+            _split(op if len(iterator_kinds(op)) > 1 else _as_one_row(op, tensors[op]), size, tensors[op])
+        for fn in main_of(module):
             erase_unused(fn)
 
-    def _split(self, op: ir.Operation, tensors: Reshaper) -> None:
+    def _own_size(self, op: ir.Operation, tensors: Reshaper) -> int:
+        """Steps of a part of a reduction; 0 where it stays whole."""
         order, kinds = slow_to_fast(op), iterator_kinds(op)
         element = ir.RankedTensorType(op.results[0].type).element_type
         if order is None or str(element) not in _EXACT or kinds[order[0]] != "reduction":
-            return
+            return 0
         kept = [d for d in order if kinds[d] == "parallel"]
         if order[len(order) - len(kept):] != kept or len(order) < 2:
-            return
-        extents = [loop_extents(op, tensors.shapes)[d] for d in order]
+            return 0
         ranges = tensors.shapes.ranges.bounds()
-        most = [int(min(bounds(e, ranges)[1], _UNKNOWN)) for e in extents]
+        most = [int(min(bounds(loop_extents(op, tensors.shapes)[d], ranges)[1], _UNKNOWN)) for d in order]
         size = self._size(most[0], prod(most[1:]))
         columns = most[len(order) - len(kept):] if kept else most[-1:]
-        if most[0] <= size or columns[-1] < self.columns:
-            return
-        with ir.InsertionPoint(op), op.location:
-            made = _in_parts(op, [order[0], *kept], size, tensors, extents)
-            op.results[0].replace_all_uses_with(_joined(op, made, kept))
+        return 0 if most[0] <= size or columns[-1] < self.columns else size
+
+    def _common_sizes(self, sizes: Mapping[ir.Operation, int],
+                      tensors: Mapping[ir.Operation, Reshaper]) -> dict[ir.Operation, int]:
+        """Of reductions that are alike the most steps of a part that any of them has. sizes: of those with parts; tensors: of
+        all."""
+        groups: dict[object, list[ir.Operation]] = {}
+        for op in tensors if self.alike else ():
+            last, element, loops = combiner(op), ir.RankedTensorType(op.results[0].type).element_type, len(iterator_kinds(op))
+            whole = set(iterator_kinds(op)) == {"reduction"} and slow_to_fast(op) is not None
+            if whole and last is not None and str(element) in _EXACT and loops <= 2 and all(
+                    e.constant is not None for e in loop_extents(op, tensors[op].shapes)):
+                groups.setdefault((last.name, str(element)), []).append(op)
+        common: dict[ir.Operation, int] = {}
+        for group in groups.values():
+            if not all(_private(op) for op in group if len(iterator_kinds(op)) == 1):
+                group = [op for op in group if len(iterator_kinds(op)) == 2]
+            size = max((sizes.get(op, 0) for op in group), default=0)
+            common |= dict.fromkeys(group, size) if len(group) >= self.alike else {}
+        return common
 
     def _size(self, rows: int, across: int) -> int:
         """Steps of a part: a power of two."""
@@ -83,6 +106,55 @@ class SplitReductions(Pass):
         while size * across < self.elements or (size < self.rows and across < self.elements) or size * self.parts < rows:
             size *= 2
         return size
+
+
+def _split(op: ir.Operation, size: int, tensors: Reshaper) -> None:
+    """Do a reduction in parts of so many steps."""
+    order, kinds = slow_to_fast(op), iterator_kinds(op)
+    assert order is not None
+    kept = [d for d in order if kinds[d] == "parallel"]
+    extents = [loop_extents(op, tensors.shapes)[d] for d in order]
+    with ir.InsertionPoint(op), op.location:
+        made = _in_parts(op, [order[0], *kept], size, tensors, extents)
+        op.results[0].replace_all_uses_with(_joined(op, made, kept))
+
+
+def _chain(op: ir.Operation) -> list[ir.Operation]:
+    """A reduction of a list, and what makes the list element by element, the first one first."""
+    found, pending = {op}, [op]
+    while pending:
+        made = [owner(v) for v in inputs(pending.pop()) if ir.RankedTensorType(v.type).rank]
+        new = [m for m in made if m is not None and m.name == "linalg.generic" and m not in found]
+        found.update(new)
+        pending += new
+    return [o for o in operations(op.block) if o in found]
+
+
+def _private(op: ir.Operation) -> bool:
+    """Does nobody else read what a reduction of a list needs, and is all of that over lists?"""
+    chain = _chain(op)
+    return all(u in chain for made in chain if made != op for r in made.results for u in users(r)) and all(
+        m.n_dims == 1 and m.is_projected_permutation for made in chain for m in maps_of(made))
+
+
+def _as_one_row(op: ir.Operation, tensors: Reshaper) -> ir.Operation:
+    """The same reduction, of a tensor of one row."""
+    rows: dict[ir.Value, ir.Value] = {}
+    row = [ir.AffineExpr.get_dim(0), ir.AffineExpr.get_dim(1)]
+    for current in _chain(op):
+        extents, kinds = [Expr.of(1), *loop_extents(current, tensors.shapes)], iterator_kinds(current)
+        with ir.InsertionPoint(current), current.location:
+            for value in (*inputs(current), *inits(current)):
+                if value not in rows and ir.RankedTensorType(value.type).rank:
+                    rows[value] = tensors.reshape(value, extents)
+            ins, outs = ([rows.get(v, v) for v in values] for values in (inputs(current), inits(current)))
+            maps = [ir.AffineMap.get(2, 0, row if m.results else []) for m in maps_of(current)]
+            copy = current.clone(ip=ir.InsertionPoint(current)).operation
+            made = rebuild(copy, ins, outs, maps, kinds * 2)
+            copy.erase()
+        rows |= dict(zip(current.results, made.results, strict=True))
+    op.results[0].replace_all_uses_with(made.results[0])
+    return made
 
 
 def _mixes(op: ir.Operation) -> bool:

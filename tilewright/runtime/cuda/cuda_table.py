@@ -16,6 +16,7 @@ kernels (word KERNELS): by the number of a call the address of as many words as 
     blocks along x are lowered to; 0 for no bound. `maps`: how many slots are tensor maps; `places`: address of their numbers.
     `threads`: and EARLY where the launch may begin before those in front of it end, which it then does outside of captures and
     graphs. `predicate`: 1 + the number of the slot that takes the address of the byte that the kernel goes by; 0 for none.
+    `entries`: 1 + the number of the slot that holds the address of what is passed by value; 0 for none.
 controls (word of the context): address of a record for each ControlKernel, loaded. `predicate`: address of the byte that the
     launches now go by; `always`: that of a byte that is 1, where nothing depends on data. `graph`: see graph_table.py.
 """
@@ -57,7 +58,7 @@ _KEPT_BITS = 9
 KEPT_MAPS = 1 << _KEPT_BITS
 ARENA_FIELDS = ("address", "bytes", "stream", "capture")
 RECORD_FIELDS = ("function", "threads", "shared_bytes", "cluster_x", "cluster_y", "cluster_z", "maps", "places", "most_x",
-                 "predicate")
+                 "predicate", "entries")
 EARLY = 1 << 32  # of the word `threads`
 SITES = {"tensor map": -1, "arena": -2, "copy": -3, "graph": -4, "control": -5, "loop": -6}
 SYMBOLS = ("tw_cuda_launch", "tw_cuda_alloc", "tw_cuda_release", "tw_cuda_tensor_map", "tw_cuda_copy", "tw_cuda_returned",
@@ -196,6 +197,22 @@ good:
   ret ptr %record
 }
 
+; Points the parameter of entries at them, where a kernel has some.
+define internal void @pass_entries(ptr %record, ptr %slots, ptr %parameters) alwaysinline nounwind {
+entry:
+  %slot = call i64 @word(ptr %record, i64 $R.entries$)
+  %none = icmp eq i64 %slot, 0
+  br i1 %none, label %exit, label %put
+put:
+  %number = sub i64 %slot, 1
+  %entries = call ptr @function(ptr %slots, i64 %number)
+  %parameter = getelementptr ptr, ptr %parameters, i64 %number
+  store ptr %entries, ptr %parameter
+  br label %exit
+exit:
+  ret void
+}
+
 ; Puts the byte that the current launches go by into the slot of a kernel that asks for it.
 define internal void @predicate(ptr %context, ptr %record, ptr %slots) alwaysinline nounwind {
 entry:
@@ -243,7 +260,7 @@ filled:
 map:
   %j = phi i64 [ 0, %filled ], [ %j1, %by_value ]
   %another = icmp ult i64 %j, %maps
-  br i1 %another, label %by_value, label %configure
+  br i1 %another, label %by_value, label %last
 by_value:
   %at = call i64 @word(ptr %places, i64 %j)
   %made = call ptr @function(ptr %slots, i64 %at)
@@ -251,6 +268,9 @@ by_value:
   store ptr %made, ptr %passed
   %j1 = add i64 %j, 1
   br label %map
+last:
+  call void @pass_entries(ptr %record, ptr %slots, ptr %parameters)
+  br label %configure
 configure:
   store %config zeroinitializer, ptr %config
   %x = trunc i64 %gx to i32

@@ -89,7 +89,9 @@ class Recorder:
         maps = {place: ctypes.string_at(values[place], MAP_BYTES) for place in places}
         most = record[_RECORD["most_x"]]
         grid = (min(x, most) if most else x, y, z)
-        self.seen.append(Launched(key, ctypes.addressof(record), grid, tuple(values), maps))
+        entries = record[_RECORD["entries"]]
+        known = {entries - 1: ctypes.string_at(values[entries - 1], self._of.entry_bytes(number))} if entries else {}
+        self.seen.append(Launched(key, ctypes.addressof(record), grid, tuple(values), maps, known))
 
     def _copy(self, table: int, target: int, source: int, size: int) -> None:
         if size and not self._failed:
@@ -212,7 +214,7 @@ class BuiltGraph:
         words = (ctypes.c_uint64 * max(1, len(seen.words)))(*seen.words)
         pointers = [ctypes.addressof(words) + 8 * i for i in range(len(seen.words))]
         kept = []
-        for place, data in seen.maps.items():
+        for place, data in {**seen.maps, **seen.entries}.items():
             kept.append(_aligned(data))
             pointers[place] = kept[-1][1]
         array = (_P * max(1, len(pointers)))(*pointers)

@@ -21,13 +21,15 @@ from tilewright.runtime.program.tensor_map import MAP_BYTES
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch that was seen while a call ran without a device. words: its slots; maps: slot -> tensor map. grid: None: empty."""
+    """A launch that was seen while a call ran without a device. words: its slots; maps: slot -> tensor map; entries: slot ->
+    what is passed by value. grid: None: empty."""
 
     key: int
     record: int
     grid: tuple[int, int, int] | None
     words: tuple[int, ...]
     maps: Mapping[int, bytes] = field(default_factory=dict)
+    entries: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def nodes_of(items: Sequence[Item]) -> Iterator[NodePlan]:
 
 def tree_of(program: Program) -> tuple[Step, ...]:
     """What the host program does, also where it has no branch or loop."""
-    return program.tree or tuple(LaunchStep((number,)) for number in range(len(program.calls)))
+    return program.tree or tuple(LaunchStep((number,)) for number, call in enumerate(program.calls)
+                                 if call.launch < 0 or call.launch != program.calls[number - 1].launch or not number)
 
 
 def ways_of(program: Program, version: int) -> tuple[dict[int, Way], str]:
@@ -111,7 +114,7 @@ class Widen:
     def _step(self, step: Step) -> Sequence[Item]:
         if isinstance(step, LaunchStep):
             return [self._node(node_key(call * KERNELS_PER_CALL + number * NEXT_LAUNCH), self._room(call))
-                    for call in step.calls for number in self._launches(call)]
+                    for call in step.calls[:1] for number in self._launches(call)]
         if isinstance(step, CopyStep):
             return [self._node(COPY_KEY, 4) if step.site < 0 else self._control(ControlKernel.SETTLE)]
         if isinstance(step, InsertStep):

@@ -1,8 +1,9 @@
 """Functions of another device table, in LLVM IR: a call updates the nodes of an executable CUDA graph and launches it once.
 
 The host program computes every grid and every parameter, so nothing is kept for a shape: a launch finds its node, and the driver
-is told only where the function, the grid, a parameter or a tensor map differs from what the node has. Nodes of launches that a
-call leaves out are disabled. cuda_table.py names the words of `context`.
+is told only where the function, the grid, a parameter or a tensor map differs from what the node has, or where entries are passed
+by value, of which nothing is kept. Nodes of launches that a call leaves out are disabled. cuda_table.py names the words of
+`context`.
 
 graph (word `graph` of the context): GRAPH_FIELDS. `nodes`: address of `count` times NODE_FIELDS, in the order of the program.
     `cursor`: the first node that this call has not passed. `missed`: 1 where a launch of the call has no node: nothing of the
@@ -182,7 +183,9 @@ one_word:
   %i1 = add i64 %i, 1
   br label %words
 decide:
-  %differs = icmp ne i64 %d7, 0
+  %entries = call i64 @word(ptr %record, i64 $R.entries$)
+  %d9 = or i64 %d7, %entries
+  %differs = icmp ne i64 %d9, 0
   br i1 %differs, label %tell, label %wake
 tell:
   %pointers = alloca ptr, i64 %count
@@ -217,6 +220,7 @@ by_value:
   %b1 = add i64 %b, 1
   br label %keep
 put:
+  call void @pass_entries(ptr %record, ptr %slots, ptr %pointers)
   store %node_params zeroinitializer, ptr %params
   %kernel = inttoptr i64 %function to ptr
   store ptr %kernel, ptr %params

@@ -132,6 +132,10 @@ class LoadedProgram:
         first = ctypes.c_uint64.from_address(self._calls[call] + _WORD * kernel).value
         return (ctypes.c_uint64 * width).from_address(first + _WORD * width * (number >> 32))
 
+    def entry_bytes(self, number: int) -> int:
+        """What a launch passes by value in its entries."""
+        return sum(p.bytes for p in self._launches[number][0].params)
+
     def control_record(self, kernel: ControlKernel) -> int:
         """Address of the record of a control kernel."""
         if self.controls is None:
@@ -179,8 +183,9 @@ class LoadedProgram:
             places = (ctypes.c_uint64 * max(1, len(maps)))(*maps)
             self._places.append(places)
             predicate = next((slot + 1 for slot, p in enumerate(kernel.params) if p.kind == "predicate"), 0)
+            entries = next((slot + 1 for slot, p in enumerate(kernel.params) if p.kind == "entries"), 0)
             values = {"threads": launch.threads + EARLY * launch.early, "shared_bytes": launch.shared_bytes, "maps": len(maps),
-                      "places": ctypes.addressof(places), "predicate": predicate,
+                      "places": ctypes.addressof(places), "predicate": predicate, "entries": entries,
                       **dict(zip(("cluster_x", "cluster_y", "cluster_z"), launch.cluster, strict=True))}
             for name, value in values.items():
                 records[width * position + _RECORD[name]] = value

@@ -154,6 +154,7 @@ class GpuCaller(Caller):
             if math.prod((x, y, z)):
                 words = (ctypes.c_uint64 * count).from_address(slots)
                 args = [ctypes.string_at(word, MAP_BYTES) if param.kind == "tensor_map"
+                        else ctypes.string_at(word, param.bytes) if param.kind == "entries"
                         else self._control.predicate if param.kind == "predicate" else word
                         for word, param in zip(words, params, strict=True)]
                 self.device.launch(image.kernel(launch.symbol), (x, y, z), (launch.threads, 1, 1), launch.shared_bytes, args,

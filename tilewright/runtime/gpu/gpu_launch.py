@@ -58,6 +58,8 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
         elif p.kind == "table":
             pointers += _table_of_one(device, kernel, dims, strides)
             args.append(pointers[-1])
+        elif p.kind == "entries":
+            args.append(_entries_of_one(kernel, dims, strides, p.bytes))
         else:
             args.append(0)
     return Operands(tuple(pointers), workspace, tuple(args))
@@ -66,15 +68,26 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
 def _table_of_one(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int],
                   strides: Sequence[Sequence[int]]) -> list[int]:
     """The entry and the block table of a kernel for all sequences of a batch, where the operands are those of one sequence."""
-    words = [0]
-    for p in kernel.params:
-        if p.by_sequence:
-            words.append(dims[p.name] if p.kind == "dim" else strides[p.index][p.axis] if p.kind == "stride" else 0)
+    words = [0, *_differing(kernel, dims, strides)]
     blocks = kernel.launches()[0].blocks(dims)[0]
     entry, table = device.alloc(8 * len(words)), device.alloc(8 * max(1, blocks))
     device.copy_in(entry, np.array(words, np.int64))
     device.copy_in(table, np.full(max(1, blocks), entry, np.int64))
     return [entry, table]
+
+
+def _differing(kernel: MicroKernel, dims: Mapping[str, int], strides: Sequence[Sequence[int]]) -> list[int]:
+    """What a kernel reads from an entry."""
+    return [dims[p.name] if p.kind == "dim" else strides[p.index][p.axis] if p.kind == "stride" else 0
+            for p in kernel.params if p.by_sequence]
+
+
+def _entries_of_one(kernel: MicroKernel, dims: Mapping[str, int], strides: Sequence[Sequence[int]], size: int) -> bytes:
+    """The entries of a kernel for many tensors, where the first member has all blocks."""
+    own = _differing(kernel, dims, strides)
+    members = size // 8 // (1 + len(own))
+    blocks = kernel.launches()[0].blocks(dims)[0]
+    return np.array([0, *[blocks] * (members - 1), *own * members], np.int64).tobytes()
 
 
 def enqueue(device: Accelerator, kernel: MicroKernel, image: Any, dims: Mapping[str, int], operands: Operands,

@@ -23,6 +23,8 @@ import msgspec
 from tilewright.runtime.shape import Expr
 
 OUTER = -1
+PARAMETER_BYTES = 32764  # of all parameters of a kernel, from CUDA 12.1 and PTX 8.1 on
+PLAIN_PARAMETER_BYTES = 4096  # before
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -38,9 +40,13 @@ class Param(msgspec.Struct, frozen=True):
     entry is 8-byte words: the sequence's first block, then the slots that are by sequence, in their order. A tensor map is one
     for all sequences then: its entry is where the sequence begins along `axis` of the operand, whose extent is that of all, or,
     where an axis of number OUTER comes last, along that: the sequences as the slowest axis.
+
+    Entries, the last slot of a kernel that serves equal operators on many tensors, are `bytes` that the launch passes by value
+    (PARAMETER_BYTES at most with all other slots); the slot holds their address on the host. The first block of each member comes
+    first, as 8-byte words in their order, then, for each member, its slots that are by sequence.
     """
 
-    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map", "predicate", "table"]
+    kind: Literal["pointer", "stride", "dim", "scalar", "workspace", "tensor_map", "predicate", "table", "entries"]
     index: int = 0
     axis: int = 0
     name: str = ""
@@ -48,6 +54,7 @@ class Param(msgspec.Struct, frozen=True):
     box: tuple[int, ...] = ()
     swizzle: int = 0
     by_sequence: bool = False
+    bytes: int = 0
 
 
 class Launch(msgspec.Struct, frozen=True):

@@ -1,0 +1,66 @@
+"""Equal work on many tensors in one launch, what differs passed by value, on a fake driver."""
+
+from __future__ import annotations
+
+import numpy as np
+from cuda_fake.fake_state import FakeState
+from cuda_fake.scenarios_calls import torch_of
+from cuda_fake.scenarios_graphs import captured
+from cuda_fake.scenarios_nodes import on_stream
+
+import tilewright as tw
+from tilewright.compiler import ops
+
+SIZES = ((7,), (2,), (33, 5), (64,), (129,))
+
+
+def model(graphs: str) -> tw.CompiledFunction:
+    g = ops.Graph()
+    for n, size in enumerate(SIZES):
+        g.output(g.input(f"x{n}", list(size)) * 2.0 + 1.0, name=f"y{n}")
+    return tw.compile(g, target="cuda:sm_90a", options={"graphs": graphs})
+
+
+def given(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(size).astype(np.float32) for size in SIZES]
+
+
+def they_are_one_launch_and_one_node(fake: FakeState) -> None:
+    """The node's entries are those of each call: other arrays give other results."""
+    torch, plain, graph = torch_of(fake), model("off"), model("on")
+    with on_stream(torch) as stream:
+        done = []
+        for seed in range(3):
+            arrays = given(seed)
+            values = [torch.tensor(x) for x in arrays]
+            before = len(fake.launches)
+            results = plain(*values)
+            stream.sync()
+            assert len(fake.launches) == before + 1
+            done.append((arrays, values, results, graph(*values)))
+        stream.sync()
+        for arrays, _, *calls in done:
+            for results in calls:
+                for x, y in zip(arrays, results, strict=True):
+                    np.testing.assert_allclose(y.get(), x * 2 + 1, 1e-6)
+    (report,) = graph.graphs().streams
+    assert report.instantiated == 1 and report.nodes == 1
+    assert not fake.errors
+
+
+def a_capture_keeps_what_it_was_given(fake: FakeState) -> None:
+    """The launch in the graph has its entries by value, from a stack that is gone when it runs."""
+    torch, fn = torch_of(fake), model("off")
+    arrays = given(5)
+    values = [torch.tensor(x) for x in arrays]
+    with on_stream(torch) as stream:
+        fn(*values)
+        stream.sync()
+        _building, graph, results = captured(stream, lambda: fn(*values))
+        fn(*[torch.tensor(x) for x in given(6)])
+        graph.launch(stream)
+        stream.sync()
+        for x, y in zip(arrays, results, strict=True):
+            np.testing.assert_allclose(y.get(), x * 2 + 1, 1e-6)
+    assert not fake.errors

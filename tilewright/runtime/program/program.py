@@ -36,7 +36,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 8: ragged programs for GPUs have block tables, which a launch of their own fills; launches on a GPU find their records by call,
 # then by kernel
 # 9: sequences of ragged dims may be aligned
-SCHEMA = 9
+# 10: launches on a GPU may serve calls on many tensors, whose differences are passed by value
+SCHEMA = 10
 GRAPH_MEMORY = 64 << 20
 
 

@@ -57,8 +57,8 @@ def test_equal_work_on_lists_of_any_length_has_one_key() -> None:
 def test_parts_follow_from_rows() -> None:
     """Of as many rows as there are, a part for every sixteen."""
     with new_context(), ir.Location.unknown():
-        parts = SplitReductions(elements=64, rows=16)
-        tall, wide = (workload(squares(*size), parts) for size in ((100, 24), (40, 80)))
+        parts = SplitReductions(elements=256, rows=16)
+        tall, wide = (workload(squares(*size), parts) for size in ((100, 24), (90, 40)))
         found = [AnyExtents.of(w) for w in (tall, wide)]
         assert found[0] is not None and found[1] is not None and found[0].key == found[1].key
         assert found[0].extents == (100, 24)

@@ -70,8 +70,8 @@ class HostProgram:
         self.block_tables = BlockTables(plan if gpu else none, tables, table_of if gpu else [])
         self.sequence_tables = SequenceTables(none if gpu else plan, tables, [] if gpu else table_of)
         self.table_launches = TableLaunches(plan, dims, self.block_tables)
-        several = {number for launch in self.launches if len(launch.calls) > 1 for number in launch.calls}
-        self.grouped = set() if gpu else several
+        in_groups = (launch.calls for launch in self.launches if len(launch.calls) > 1 and not gpu)
+        self.grouped = {number for calls in in_groups for number in calls}
         self.entry_launches = EntryLaunches(plan, tables, table_of)
         self.groups = self._equal_calls()
         several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]

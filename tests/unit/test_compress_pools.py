@@ -175,3 +175,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert code == 0 and layer["bits"] == 1.125 and layer["error"] < 0.01
     x = RNG.standard_normal((2, 128)).astype(np.float32)
     assert np.allclose(tw.load(tmp_path / "m.tw")(x), x @ weight.T, atol=0.5)
+
+
+@pytest.mark.parametrize("channels", [(32, 64, 128), (64, 128, 256)])
+def test_layers_of_a_network_take_less_than_a_part_in_seven_and_a_half_of_their_bytes(channels: tuple[int, ...]) -> None:
+    """Indices and the pool that they share, against a byte a value: a residual network's 3x3 layers, from 16 channels on."""
+    g, before = ops.Graph(), 16
+    x = g.input("x", ["B", before, 8, 8])
+    for number, after in enumerate(channels):
+        weight = RNG.standard_normal((after, before, 3, 3)).astype(np.float32)
+        x, before = ops.relu(ops.conv2d(x, g.constant(weight, f"w{number}"), padding=1)), after
+    g.output(x)
+    made = [layer for layer in tw.compress(g, {"B": (1, 2)}, pool=64, max_error=1.0).layers if not layer.reason]
+    values = sum(int(np.prod(layer.shape)) for layer in made)
+    assert len(made) == len(channels) - 1
+    assert values / sum(layer.bits * np.prod(layer.shape) / 8 for layer in made) >= 7.5

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from codes_workloads import Coded
 from gpu_surfaces import H100, attention, narrow, pointwise, rows, square
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gemv": narrow(), "gpu_rows": rows(),
-             "gpu_pointwise": pointwise(), "gpu_attention": attention(), "wgmma_attention": attention()}
+             "gpu_codes": Coded(256, 512).workload(None)[0], "gpu_pointwise": pointwise(), "gpu_attention": attention(), "wgmma_attention": attention()}
 
 
 def lattice(family: str, count: int = 60, workload: Workload | None = None) -> Lattice:

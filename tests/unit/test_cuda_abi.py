@@ -88,7 +88,7 @@ def test_the_table_is_whole() -> None:
     assert set(FUNCTIONS) <= set(CONTEXT_FIELDS)
     assert len(set(CONTEXT_FIELDS)) == len(CONTEXT_FIELDS)
     assert len(ARENA_FIELDS) == 4
-    assert len(RECORD_FIELDS) == 10
+    assert len(RECORD_FIELDS) == 11
 
 
 def test_clusters_travel_with_a_kernel() -> None:

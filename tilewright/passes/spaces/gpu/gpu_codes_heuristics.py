@@ -37,6 +37,10 @@ def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
     """By rows, and by the parts of k that give every multiprocessor its blocks; of more rows what the next family runs."""
     t = thresholds
+    family = next(f for f in families_of(workload, limits) if f != GpuCodesConfig.family)
+    others, node = heuristics_of(family).default(workload, limits)
+    if GpuFormat.of(workload) is None:
+        return others, node
     rows, columns = row_and_column_extents(workload)
     few = min(ROWS, t.few_rows)
     found = list[GpuCodesConfig]()
@@ -64,8 +68,6 @@ def default(workload: Workload, limits: GpuLimits,
     safe = replace(_block(ROWS, workload, limits), vec=1, bytes=1, index=64, unroll=1)
     if rows.constant is not None and rows.constant <= few:
         return reached((*found, safe), decided(rows, cases, cases[-1][1]))
-    family = next(f for f in families_of(workload, limits) if f != GpuCodesConfig.family)
-    others, node = heuristics_of(family).default(workload, limits)
     more = renumbered(narrowed(node, str(rows), few), {i: i + len(found) for i in range(len(others))})
     return reached((*found, *others), decided(rows, cases, more))
 

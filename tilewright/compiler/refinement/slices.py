@@ -21,8 +21,8 @@ from tilewright.compiler.refinement.cpu_share import started_by
 from tilewright.runtime.host.giving_way import free_cores, give_way, running_tasks
 from tilewright.search.runner.line_process import own_environment
 
-_SLICE, _AMONG, _GLANCE = 0.002, 0.004, 0.0005  # seconds of work between two rests, where others leave no room, and between
-# # two looks whether others begin
+_SLICE, _AMONG = 0.002, 0.004  # seconds of work between two rests; the same where others leave no room
+_GLANCE = 0.0005  # seconds between two looks whether others begin
 _LOOK = 0.2  # seconds between two looks at which processes there are
 _ENDING = 5.0  # seconds that a process has to end when it is asked to
 

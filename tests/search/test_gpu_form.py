@@ -19,7 +19,8 @@ from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gemv": narrow(), "gpu_rows": rows(),
-             "gpu_codes": Coded(256, 512).workload(None)[0], "gpu_pointwise": pointwise(), "gpu_attention": attention(), "wgmma_attention": attention()}
+             "gpu_codes": Coded(256, 512).workload(None)[0], "gpu_pointwise": pointwise(), "gpu_attention": attention(),
+             "wgmma_attention": attention()}
 
 
 def lattice(family: str, count: int = 60, workload: Workload | None = None) -> Lattice:

@@ -52,7 +52,7 @@ def unavailable() -> str:
         return f"the CUDA driver does not start: {code.name}"
     version = checked(driver.cuDriverGetVersion(), "ask the driver for its version")
     if version < OLDEST:
-        return f"the CUDA driver is for CUDA {_dotted(version)}; {_dotted(OLDEST)} or later is needed, update the driver"
+        return f"the CUDA driver is for CUDA {dotted(version)}; {dotted(OLDEST)} or later is needed, update the driver"
     return "" if checked(driver.cuDeviceGetCount(), "count the GPUs") else "the CUDA driver finds no GPU"
 
 
@@ -74,7 +74,7 @@ def device_count() -> int:
 
 def driver_version() -> str:
     """As in `13.0`."""
-    return _dotted(int(checked(start().cuDriverGetVersion(), "ask the driver for its version")))
+    return dotted(int(checked(start().cuDriverGetVersion(), "ask the driver for its version")))
 
 
 def address(function: str, version: int = OLDEST) -> int:
@@ -135,7 +135,8 @@ def name_of(code: int) -> str:
         return f"CUDA error {code}"
 
 
-def _dotted(version: int) -> str:
+def dotted(version: int) -> str:
+    """As in `13.0`."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 

@@ -24,7 +24,7 @@ from tilewright.runtime.cuda.cuda_table import (
     RECORD_FIELDS,
     SITES,
 )
-from tilewright.runtime.cuda.driver import CudaError, checked, fail, reported, start
+from tilewright.runtime.cuda.driver import CudaError, checked, dotted, fail, reported, start
 from tilewright.runtime.cuda.graphs import ProgramGraphs, StreamGraph
 from tilewright.runtime.cuda.result_ring import ResultRing
 from tilewright.runtime.device import (
@@ -45,7 +45,7 @@ from tilewright.runtime.errors import DeviceError, TilewrightError
 from tilewright.runtime.gpu.control_kernels import ControlKernel
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.program.artifact import Memory, raw_bytes
-from tilewright.runtime.program.kernel import Launch, MicroKernel
+from tilewright.runtime.program.kernel import LARGE_PARAMETERS_SINCE, PLAIN_PARAMETER_BYTES, Launch, MicroKernel
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.program.steps import LaunchStep, all_steps
 from tilewright.runtime.target import Target
@@ -68,7 +68,7 @@ class LoadedProgram:
     """Made once per device, shared by all streams and threads.
 
     Raises:
-        DeviceError: the device cannot run the program's code, or has no room for its constants.
+        DeviceError: the device or the driver cannot run the program's code, or there is no room for its constants.
     """
 
     def __init__(self, program: Program, code: Mapping[str, Memory], constants: Mapping[str, Memory], gpu: Gpu) -> None:
@@ -76,6 +76,10 @@ class LoadedProgram:
         if reason:
             raise DeviceError(f"this model cannot run on CUDA device {gpu.ordinal}: {reason}; compile it for "
                               f"{gpu.device.name}")
+        self.driver_version = int(checked(start().cuDriverGetVersion(), "ask the driver for its version"))
+        reason = _driver_cannot_run(program, self.driver_version)
+        if reason:
+            raise DeviceError(f"this model cannot run: {reason}")
         self.program, self.gpu = program, gpu
         self._code = code
         self._images: dict[str, Image] = {}
@@ -89,7 +93,6 @@ class LoadedProgram:
         self._failures: dict[int, BaseException] = {}
         self._load = _LOAD(_weak_loader(self))
         self.contexts: dict[int, StreamContext] = {}
-        self.driver_version = int(checked(start().cuDriverGetVersion(), "ask the driver for its version"))
         self.controls = ControlRecords(gpu) if _needs_controls(program) else None
         self.always = self.controls.always if self.controls is not None else 0
         self.graphs = None if program.graphs == "off" else ProgramGraphs(self)
@@ -333,6 +336,16 @@ def _launches(program: Program) -> Sequence[tuple[int, tuple[MicroKernel, Launch
              for step, launch in enumerate(kernel.launches())]
     prelude = program.prelude
     return found if prelude is None else [*found, (len(program.calls) * KERNELS_PER_CALL, (prelude, prelude.launches()[0]))]
+
+
+def _driver_cannot_run(program: Program, version: int) -> str:
+    """Why a driver of this version cannot launch all kernels; empty where it can."""
+    largest = max((k for t in program.tables for k in t.kernels), key=MicroKernel.parameter_bytes, default=None)
+    if largest is None or version >= LARGE_PARAMETERS_SINCE or largest.parameter_bytes() <= PLAIN_PARAMETER_BYTES:
+        return ""
+    return (f"the CUDA driver is for CUDA {dotted(version)} and the kernel {largest.symbol}, which serves many tensors at once, "
+            f"has {largest.parameter_bytes()} bytes of parameters; above {PLAIN_PARAMETER_BYTES} CUDA "
+            f"{dotted(LARGE_PARAMETERS_SINCE)} or later is needed, update the driver")
 
 
 def _needs_controls(program: Program) -> bool:

@@ -25,6 +25,8 @@ from tilewright.runtime.shape import Expr
 OUTER = -1
 PARAMETER_BYTES = 32764  # of all parameters of a kernel, from CUDA 12.1 and PTX 8.1 on
 PLAIN_PARAMETER_BYTES = 4096  # before
+LARGE_PARAMETERS_SINCE = 12010  # as the driver tells its version
+_WORD, _TENSOR_MAP = 8, 128  # bytes
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -110,6 +112,10 @@ class MicroKernel(msgspec.Struct, frozen=True):
     def units(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         x, y, z = (Expr.parse(g).evaluate(dims) for g in self.grid)
         return x, y, z
+
+    def parameter_bytes(self) -> int:
+        """Of all parameters of a launch on a GPU."""
+        return sum(p.bytes or (_TENSOR_MAP if p.kind == "tensor_map" else _WORD) for p in self.params)
 
     def legal(self, dims: Mapping[str, int]) -> bool:
         """Do all guards hold? `dims`: local dims, and the layout of the operands where a guard names it."""

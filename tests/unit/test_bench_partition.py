@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tools.bench.partition.columns import STEP, Reader
 from tools.bench.partition.optimizers import sizes
 from tools.bench.partition.training import WORKLOADS
 from tools.bench.partition.xla import counted_in
@@ -33,6 +35,13 @@ def test_bert_has_its_parameters() -> None:
     assert len(sizes()) == 199
     assert sum(a * (b or [1])[0] for a, *b in sizes()) == 109_482_240
     assert min(first for first, *_ in sizes(64)) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_reader_reads_every_byte(threads: int, passes: int) -> None:
+    array = np.random.default_rng(threads).integers(0, 1 << 32, 4 * threads * STEP // 4, np.uint32)
+    np.testing.assert_array_equal(Reader(threads).folded(array, passes), np.bitwise_xor.reduce(array.reshape(-1, 16), 0))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.name)

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),
+    "columns": ("tools.bench.partition.columns", "sums down the columns, beside the speed at which the same bytes can be read"),
     "optimizers": ("tools.bench.partition.optimizers", "AdamW and LAMB over the parameters of BERT-base, against torch"),
     "cuts": ("tools.bench.partition.cuts", "predicted times of partitions against measured ones, over random cuts"),
     "random": ("tools.bench.random_cases", "random programs against the float64 reference"),

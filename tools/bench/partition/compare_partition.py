@@ -50,7 +50,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    xla = _xla(args.threads)
+    xla = xla_of(args.threads)
     import torch
 
     torch.set_num_threads(args.threads)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _xla(threads: int) -> Xla | None:
+def xla_of(threads: int) -> Xla | None:
     try:
         return Xla(threads)
     except ImportError:
@@ -105,7 +105,7 @@ class Bench:
         ours = tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": self.threads})
         compiled = inductor.compiled(self.torch, self.function)
         native = self.workload.native(self.torch) if self.workload.native else self.function
-        timing = Timing(longest=seconds)
+        timing = Timing(batch=seconds / Timing.most, longest=seconds)
         for count in rows:
             given = tensors(self.torch, self.workload.given, count)
             self._check(ours(*given), given)

@@ -144,6 +144,10 @@ def column_sum(m: Maths) -> Function:
     return lambda x: m.sum(x, 0)
 
 
+def weight_and_bias_gradients(m: Maths) -> Function:
+    return lambda unit, dy: (m.sum(dy * unit, 0), m.sum(dy, 0))
+
+
 def clip_by_norm(m: Maths) -> Function:
     def run(a: Array, b: Array) -> Any:
         factor = 1 / (m.sqrt(m.sum(a * a) + m.sum(b * b)) + 1e-6)
@@ -194,4 +198,9 @@ WORKLOADS = (
     Workload("bert_layer_backward", bert_layer_backward,
              _given(_ROW, _ROW, _CELL, _ONE, _ROW, _WIDE, (3072,), _WIDE, _ROW, _ROW, _CELL, _ONE, _ROW,
                     ("T", 12, 128), ("T", 12, 128), ("T", 12, 128), _ROW, _ROW, _ROW)),
+)
+COLUMNS = (
+    Workload("column_sum", column_sum, _given(_ROW)),
+    Workload("wide_column_sum", column_sum, _given(_WIDE)),
+    Workload("weight_and_bias_gradients", weight_and_bias_gradients, _given(_ROW, _ROW)),
 )

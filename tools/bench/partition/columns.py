@@ -1,0 +1,148 @@
+"""Sums down the columns beside how fast the same bytes can be read, and beside torch, torch.compile and XLA through JAX.
+
+    python -m tools.bench columns [--threads 1] [--rows 128,512,2048] [--json out.jsonl]
+
+The reader is a loop of vector loads over as many bytes, on as many threads, which does not come back to Python between its
+passes. "of read" is the speed at which a call from Python reads over that of the reader; the others are times over ours. All are
+of turns taken one after the other and need a quiet machine. The process is bound to as many cores as threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from tilewright.runtime.host.benchmark import Timing, time_beside, time_call, warm_up
+from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.host.host_target import host_target
+from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.target import Target
+from tools.bench import command
+from tools.bench.partition.compare_partition import Bench, Peers, summary, tensors, xla_of
+from tools.bench.partition.inductor import compiled
+from tools.bench.partition.launched import shown
+from tools.bench.partition.training import COLUMNS, Workload
+
+_VECTORS, _LANES = 8, 16  # of a step, words of one
+STEP = _VECTORS * _LANES * 4  # bytes
+_TURN, _LINE = 0.002, 64  # seconds of the reader at least; bytes, across which it reads at half its speed
+
+
+def _reader_ir() -> str:
+    """`read(from, steps, passes, to)`: exclusive or of all vectors, of each pass anew."""
+    vector, each = f"<{_LANES} x i32>", range(_VECTORS)
+    sums = "\n".join(f"  %a{n} = phi {vector} [ zeroinitializer, %pass ], [ %b{n}, %step ]" for n in each)
+    loads = "\n".join(f"""  %p{n} = getelementptr i8, ptr %at, i64 {n * _LANES * 4}
+  %v{n} = load {vector}, ptr %p{n}, align 4
+  %b{n} = xor {vector} %a{n}, %v{n}""" for n in each)
+    joined = "\n".join(f"  %j{n + 1} = xor {vector} %j{n}, %b{n}" for n in each)
+    return f"""define void @read(ptr %from, i64 %steps, i64 %passes, ptr %to) {{
+entry:
+  br label %pass
+pass:
+  %done = phi i64 [ 0, %entry ], [ %done1, %passed ]
+  br label %step
+step:
+  %k = phi i64 [ 0, %pass ], [ %k1, %step ]
+{sums}
+  %offset = mul i64 %k, {STEP}
+  %at = getelementptr i8, ptr %from, i64 %offset
+{loads}
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, %steps
+  br i1 %more, label %step, label %passed
+passed:
+  %j0 = xor {vector} zeroinitializer, zeroinitializer
+{joined}
+  store volatile {vector} %j{_VECTORS}, ptr %to, align 4
+  call void asm sideeffect "", "~{{memory}}"()
+  %done1 = add i64 %done, 1
+  %again = icmp ult i64 %done1, %passes
+  br i1 %again, label %pass, label %end
+end:
+  ret void
+}}
+"""
+
+
+class Reader:
+    """Reads an array of so many bytes, a multiple of STEP for each thread, without end."""
+
+    def __init__(self, threads: int) -> None:
+        self._code = load_native([emit_object(_reader_ir(), host_target(Target.parse("host")))])
+        arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+        self._read = ctypes.CFUNCTYPE(None, *arguments)(self._code.address("read"))
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads)
+
+    def folded(self, array: np.ndarray, passes: int = 1) -> np.ndarray:
+        """The exclusive or of what lies _LANES words apart."""
+        parts = np.split(array.reshape(-1).view(np.uint8), self._threads)
+        found = np.zeros((self._threads, _LANES), np.uint32)
+
+        def run(thread: int) -> None:
+            part = parts[thread]
+            self._read(part.ctypes.data, part.nbytes // STEP, passes, found[thread].ctypes.data)
+
+        list(self._pool.map(run, range(self._threads)))
+        joined: np.ndarray = np.bitwise_xor.reduce(found, 0)
+        return joined
+
+    def bound(self, size: int) -> tuple[Callable[[], Any], int]:
+        """A call that reads so many bytes as often as it says, long enough to be timed."""
+        memory = np.ones(size + _LINE, np.uint8)
+        array = memory[-memory.ctypes.data % _LINE :][:size]
+        passes = max(1, round(_TURN / warm_up(lambda: self.folded(array, 10), Timing()) * 10))
+        return partial(self.folded, array, passes), passes
+
+
+def measured(bench: Bench, reader: Reader, workload: Workload, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A record for each number of rows."""
+    module, example, dynamic = bench.exported()
+    ours = tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": args.threads})
+    theirs = compiled(bench.torch, bench.function)
+    timing = Timing(batch=args.seconds / Timing.most, longest=args.seconds)
+    for rows in map(int, args.rows.split(",")):
+        given = tensors(bench.torch, workload.given, rows)
+        own = partial(ours, *given)
+        read, passes = reader.bound(sum(a.nbytes for a in given))
+        peers: Peers = {"inductor": partial(theirs, *given), "torch": partial(bench.function, *given)}
+        if bench.xla:
+            peers["xla"] = bench.xla.bound(bench.theirs, given)
+        ratios = {name: statistics.median(time_beside(peer, own, timing)) for name, peer in peers.items()}
+        share = statistics.median(time_beside(read, own, timing)) / passes
+        us = statistics.median(time_call(own, timing)) * 1e6
+        yield {"workload": workload.name, "rows": rows, "threads": args.threads, "us": us, **ratios, "of read": share}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command.parser("columns", __doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", default="128,512,2048")
+    parser.add_argument("--seconds", type=float, default=0.3, help="longest measuring time at a shape, for each peer")
+    parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
+    args = parser.parse_args(argv)
+    xla = xla_of(args.threads)
+    import torch
+
+    torch.set_num_threads(args.threads)
+    reader, records = Reader(args.threads), []
+    for workload in COLUMNS:
+        for record in measured(Bench(torch, xla, workload, args.threads), reader, workload, args):
+            print(shown(record), flush=True)
+            records.append(record)
+    if args.json:
+        with args.json.open("a") as out:
+            out.writelines(json.dumps(record) + "\n" for record in records)
+    print(summary(records))
+    return 0

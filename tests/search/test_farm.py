@@ -459,6 +459,30 @@ def test_a_local_farm_is_none_of_the_cluster_that_is_there(monkeypatch: pytest.M
     assert asked == [("local", True), ("auto", False), ("10.0.0.1:6379", False)]
 
 
+AUTO = """
+import sys
+import ray, ray._private.services
+import tilewright as tw
+from tilewright.compiler.tuning.farm_cluster import connected
+
+class Actor:
+    def says(self):
+        return "here"
+
+# what `auto` finds where no other cluster is
+ray._private.services.get_ray_address_from_environment = lambda address, folder: sys.argv[1]
+with connected(tw.Farm("auto")):
+    print(ray.get(ray.remote(Actor).options(num_cpus=0).remote().says.remote(), timeout=60))
+"""
+
+
+def test_auto_joins_a_cluster_without_tokens_where_one_lies_about(cluster: Any) -> None:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_A")}
+    done = subprocess.run([sys.executable, "-c", AUTO, cluster.address], env={**own, "RAY_AUTH_TOKEN": "a" * 32}, cwd=ROOT,
+                          capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "here"), done.stderr[-2000:]
+
+
 def test_nodes_that_are_late_are_started_again() -> None:
     late = LateCluster(2, Exception("not there within 30 s"))
     assert add_node(late, number=7) == 7 and late.removed == [7, 7] and late.nodes == [7]

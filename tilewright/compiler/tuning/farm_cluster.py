@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.compiler.builder.codegen import host_target
 from tilewright.compiler.compilation.farm import LOCAL, Farm
+from tilewright.compiler.tuning.cluster_authentication import as_nodes_do
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.runner.ray_actors import ray_module
@@ -40,7 +41,8 @@ def connected(farm: Farm) -> Iterator[None]:
         starts = farm.address == LOCAL  # one of its own, also where this machine is part of another
         options: dict[str, Any] = {"object_store_memory": _STORE_BYTES, "include_dashboard": False} if starts else {}
         try:
-            ray.init(farm.address, logging_level="ERROR", log_to_driver=False, namespace="tilewright", **options)
+            with as_nodes_do(farm.address):
+                ray.init(farm.address, logging_level="ERROR", log_to_driver=False, namespace="tilewright", **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             why = str(error).splitlines()[0]
             raise OptionError(f"farm: no Ray cluster at {farm.address!r}: {why}; start one with `ray start --head`, or give "

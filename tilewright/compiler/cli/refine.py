@@ -77,8 +77,8 @@ def refine_command(
         return at
 
     def compared(found: Compared) -> None:
-        out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, rounds=found.rounds,
-                  wrong=found.wrong)
+        out.event("compared", dims=dict(found.dims), old_seconds=found.old_seconds, ratio=found.ratio, most=found.most,
+                  rounds=found.rounds, wrong=found.wrong)
 
     view = TuneView(out)
     with view, out.skipped_lines():
@@ -86,7 +86,7 @@ def refine_command(
         found = refine(file, seen, target, arrays, options)
     taken = time.perf_counter() - begin
     for name, why in found.kept.items():
-        out.text(f"{name}: keeps its kernels, as the new ones were {why}")
+        out.text(f"{name}: keeps its kernels; the new ones: {why}")
     rows = [(dims_text(s.dims), calls, s.old_seconds * 1e6, s.ratio) for s, calls in zip(found.shapes, found.calls, strict=True)]
     out.table("Counted shapes, the new model beside the old one", ("dims", "calls", "old us", "new / old"), rows[:_SHOWN])
     out.event("refined", output=str(target), changed=list(found.changed), kept=dict(found.kept), faster=found.geomean,

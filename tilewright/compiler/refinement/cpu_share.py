@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,6 +65,13 @@ class CpuShare:
         self.rest()
         if self.rest_for_each:
             self.rested += give_way(_PIECE * self.rest_for_each, self.sleep)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """What is done within is timed: it comes after a rest and is not cut into slices."""
+        with self.whole():
+            self.before_timing()
+            yield
 
 
 @dataclass

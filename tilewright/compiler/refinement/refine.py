@@ -1,7 +1,7 @@
 """refine: a saved model tuned again for the shapes that were counted, never slower at any of them than before.
 
 The search knows what runs now as the choice to be beaten. What it finds is then held against the old model in turns, at every
-counted shape; an operator that a slower or differing shape speaks against goes back to its old kernels.
+counted shape; an operator that a shape speaks against, or that is not shown to be as fast there, goes back to its old kernels.
 """
 
 from __future__ import annotations
@@ -132,8 +132,7 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
         results, against = list[Compared](), None
         for dims, _ in shapes:
             same = not _blamed(stored, changed, before, dims)
-            with options.cpu.whole():
-                result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.before_timing)
+            result = Compared(dims, 0.0, 1.0, 0) if same else compare(old, new, dims, given, bits, options.cpu.timed)
             options.compared(result)
             results.append(result)
             if not result.good:
@@ -143,7 +142,7 @@ def _verified(stored: StoredModel, found: Tables, shapes: Sequence[tuple[dict[st
             write_artifact(output, [bundle])
             return Refined(bundle, tuple(results), tuple(c for _, c in shapes), tuple(t.name for t in changed), kept)
         table = _worst(stored, changed, before, against, found)
-        kept[table.name] = against.wrong or f"{against.ratio - 1:.1%} slower at {dict(against.dims)}"
+        kept[table.name] = str(against)
         found = found.with_untuned({table.workload})
 
 

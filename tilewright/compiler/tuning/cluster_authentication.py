@@ -1,8 +1,8 @@
 """Whether a Ray cluster wants a token: a driver does as the cluster's nodes on its machine do.
 
 Since 2.60 Ray turns tokens on where it finds one in the home directory, also in a driver that joins, by `auto`, a cluster without
-them, and off in one that joins, by address, a cluster with them. The two then refuse each other's calls: actors are cancelled before
-they start, or nothing answers.
+them, and off in one that joins, by address, a cluster with them. The two then refuse each other's calls: actors are cancelled
+before they start, or nothing answers.
 """
 
 from __future__ import annotations

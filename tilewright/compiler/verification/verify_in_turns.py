@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +16,10 @@ from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.tensor import DType
 
 SLOWER = 0.03  # share that a call may take longer than before
-_LEAST, _MOST = 5, 25  # rounds of turns at a shape
+_LEAST, _MOST = 8, 120  # rounds of turns at a shape
+_LONGEST = 10.0  # seconds of turns at a shape, after the least rounds
 _BATCH = 0.002  # seconds of a turn, about
-_SURE = 2.0  # deviations of the median by which a ratio has to be below or above the bound
+_DOUBT = 0.005  # that the median of all rounds there could be lies beyond a bound
 _NORM = {DType.F64: 1e-11, DType.F32: 4e-5, DType.F16: 8e-3, DType.BF16: 6e-2}
 _COARSE = 0.3
 
@@ -25,48 +28,76 @@ Arrays = Callable[[Mapping[str, int]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Compared:
-    """At a shape. ratio: seconds of the new model over those of the old one, the median of rounds. wrong: what tells their
-    results apart; empty where nothing does."""
+    """At a shape. ratio: seconds of the new model over those of the old one, the median of rounds. most: what it is at most, by
+    all that the rounds leave open. wrong: what tells their results apart; empty where nothing does."""
 
     dims: Mapping[str, int]
     old_seconds: float
     ratio: float
     rounds: int
     wrong: str = ""
+    most: float = 1.0
 
     @property
     def good(self) -> bool:
-        return not self.wrong and self.ratio <= 1 + SLOWER
+        """Is the new model shown to be no slower than it may be? Not where noise leaves that open."""
+        return not self.wrong and self.most <= 1 + SLOWER
+
+    def __str__(self) -> str:
+        shown = "slower" if self.ratio > 1 + SLOWER else "not shown to be as fast"
+        return self.wrong or (f"{shown} at {dict(self.dims)}: {self.ratio:.3f} of the time before, at most {self.most:.3f}, "
+                              f"in {self.rounds} rounds")
 
 
 def compare(old: CompiledFunction, new: CompiledFunction, dims: Mapping[str, int], arrays: Arrays, bits: bool,
-            rest: Callable[[], None] = lambda: None) -> Compared:
-    """One shape. bits: results must be equal bit for bit. rest: called before each round."""
+            timed: Callable[[], AbstractContextManager[None]] = nullcontext) -> Compared:
+    """One shape. bits: results must be equal bit for bit. timed: each round is done within it."""
     given = arrays(dims)
     wrong = why_other(old, old.call_flat(*given), new.call_flat(*given), bits)
     if wrong:
         return Compared(dims, 0.0, 0.0, 0, wrong)
     calls = (lambda: old.call_flat(*given), lambda: new.call_flat(*given))
-    each = max(_seconds(calls[0], 1), 1e-7)
-    count = max(1, round(_BATCH / each))
-    ratios: list[float] = []
-    seconds: list[float] = []
-    while len(ratios) < _MOST:
-        rest()
-        order = (0, 1) if len(ratios) % 2 else (1, 0)
-        taken = {place: _seconds(calls[place], count) for place in order}
-        ratios.append(taken[1] / taken[0])
-        seconds.append(taken[0] / count)
-        if len(ratios) >= _LEAST and _is_settled(ratios):
-            break
-    return Compared(dims, statistics.median(seconds), statistics.median(ratios), len(ratios))
+    with timed():
+        count = max(1, round(_BATCH / max(_seconds(calls[0], 1), 1e-7)))
+
+    def turn(order: Sequence[int]) -> list[float]:
+        taken = [0.0, 0.0]
+        with timed():
+            for place in order:
+                taken[place] = _seconds(calls[place], count) / count
+        return taken
+
+    return in_turns(dims, turn, _LONGEST / count)
 
 
-def _is_settled(ratios: Sequence[float]) -> bool:
-    """Are more rounds unlikely to move the median over the bound?"""
-    low, _, high = statistics.quantiles(ratios, n=4)
-    error = (high - low) / len(ratios) ** 0.5
-    return bool(abs(statistics.median(ratios) - 1 - SLOWER) > _SURE * error)
+def in_turns(dims: Mapping[str, int], turn: Callable[[Sequence[int]], Sequence[float]], longest: float) -> Compared:
+    """Rounds until they show whether the new model is slower than it may be, or for so many seconds of calls.
+
+    Args:
+        turn: in which order the old (0) and the new model (1) run; returns the seconds of a call of each.
+    """
+    ratios, seconds, spent = list[float](), list[float](), 0.0
+    while True:
+        old, new = turn((0, 1) if len(ratios) % 2 else (1, 0))
+        ratios.append(new / old)
+        seconds.append(old)
+        spent += old + new
+        low, high = median_within(ratios)
+        is_open = len(ratios) < _LEAST or low <= 1 + SLOWER < high
+        if not is_open or len(ratios) >= _MOST or (len(ratios) >= _LEAST and spent > longest):
+            return Compared(dims, statistics.median(seconds), statistics.median(ratios), len(ratios), most=high)
+
+
+def median_within(values: Sequence[float]) -> tuple[float, float]:
+    """What the median that values are drawn around is at least and at most, each with a doubt of `_DOUBT`: the sign test's
+    interval, which knows no distribution (Conover, Practical Nonparametric Statistics, 3.2)."""
+    count, beyond, doubt = len(values), 0, 0.5 ** len(values)
+    if doubt > _DOUBT:
+        return -math.inf, math.inf
+    while (doubt := doubt + math.comb(count, beyond + 1) * 0.5 ** count) <= _DOUBT:
+        beyond += 1
+    ordered = sorted(values)
+    return ordered[beyond], ordered[count - 1 - beyond]
 
 
 def _seconds(call: Callable[[], object], count: int) -> float:

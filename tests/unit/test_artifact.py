@@ -302,6 +302,24 @@ def test_a_lacking_feature_recompiles_or_is_named(
         load(path)
 
 
+def test_code_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    here = load_of(made(), tmp_path / "here.tw")
+    other = "aarch64" if machine() == "x86_64" else "x86_64"
+    theirs = made(b"\0\0")
+    digest = theirs.program.runtime_object
+    llvm_ir = {**theirs.llvm_ir, digest: runtime_object_ir(other)}  # LLVM would end the process over its instructions
+    write_artifact(tmp_path / "there.tw", [dataclasses.replace(theirs, llvm_ir=llvm_ir)])
+    for door in (load, here.reload):
+        with pytest.raises(ArtifactError, match=f"instructions of {other}, and is to run on {machine()}"):
+            door(tmp_path / "there.tw")
+    check(here)
+
+
+def load_of(bundle: Bundle, path: Path) -> Any:
+    write_artifact(path, [bundle])
+    return load(path)
+
+
 def test_llvm_ir_of_another_model_is_refused(lacking: Bundle, tmp_path: Path) -> None:
     other = made(source="module { }")
     swapped = {d: other.llvm_ir[other.program.host_object] if "@tw_call" in text else text for d, text in lacking.llvm_ir.items()}

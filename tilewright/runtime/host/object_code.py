@@ -32,6 +32,7 @@ _ALIGNED = "-x86-experimental-pref-innermost-loop-alignment=6"  # log2 of bytes
 # Intrinsics and what they need: LLVM ends the process where it cannot select one.
 _INTRINSICS = {"@llvm.x86.avx2.": "avx2", "@llvm.x86.avx512.": "avx512f", "@llvm.x86.avx512bf16.": "avx512bf16",
                "@llvm.x86.avx512.pmaddw.": "avx512bw", "@llvm.x86.avx512.vpdpbusd.": "avx512vnni"}
+_OF_ONE = {"@llvm.x86.": "x86_64", "@llvm.aarch64.": "aarch64"}
 
 
 def emit_object(text: str, host: HostTarget, opt_level: int = 3) -> bytes:
@@ -74,6 +75,9 @@ def _emit(text: str, host: HostTarget, opt_level: int) -> bytes:
 
 @contextmanager
 def _optimised(text: str, host: HostTarget, opt_level: int) -> Iterator[tuple[Any, Any]]:
+    for name, arch in _OF_ONE.items():
+        if name in text and arch != host.arch:
+            raise BuildError(f"the code has instructions of {arch}, and is to run on {host.arch}", text)
     for name, feature in _INTRINSICS.items():
         if name in text and feature not in host.required():
             raise BuildError(f"the code has instructions of {feature}, which {host.cpu} lacks", text)

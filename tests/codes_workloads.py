@@ -12,6 +12,7 @@ from tilewright.compiler import ops
 from tilewright.compiler.constants.bind_constants import bind_constants
 from tilewright.compiler.constants.stored_constants import packed
 from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.ops.codes import planes
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.dispatch_creation.pack_constants import PACK, PackConstants
@@ -20,6 +21,7 @@ from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.runtime.limits import HostLimits
 
@@ -40,29 +42,33 @@ class Coded:
 
     @cached_property
     def arrays(self) -> list[np.ndarray]:
-        """Codes, scales and zero points if there are some."""
+        """Codes, of 3, 5, 6 and 7 bits in several tensors, scales and zero points if there are some."""
         rng, groups = np.random.default_rng(self.seed), -(-self.k // (self.group or max(1, self.k)))
-        codes = rng.integers(0, 256, (self.n, -(-self.k * self.bits // 8)), dtype=np.uint8)
+        codes = [rng.integers(0, 256, (self.n, -(-self.k * b // 8)), dtype=np.uint8) for b in planes(self.bits)]
         scale = ((rng.random((self.n, groups)) + 0.5) / 8).astype(np.float32)
         points = {"u8": rng.integers(0, 1 << self.bits, (self.n, groups), dtype=np.uint8),
                   "f32": rng.normal(2, 1, (self.n, groups)).astype(np.float32)}
         found = [scale, *([points[self.zero]] if self.zero in points else [])]
-        return [codes, *(a if groups > 1 else a[:, 0] for a in found)]
+        return [*codes, *(a if groups > 1 else a[:, 0] for a in found)]
 
     @property
     def weight(self) -> np.ndarray:
         """W in float64."""
-        codes, scale, *points = (a if a.ndim > 1 else a[:, None] for a in self.arrays)
-        spread = np.stack([(codes >> s) & ((1 << self.bits) - 1) for s in range(0, 8, self.bits)], -1)
+        widths, held = planes(self.bits), [a if a.ndim > 1 else a[:, None] for a in self.arrays]
+        (scale, *points), spread = held[len(widths) :], np.zeros((self.n, self.k))
+        for i, (codes, bits) in enumerate(zip(held, widths, strict=False)):
+            part = np.stack([(codes >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)], -1).reshape(self.n, -1)
+            spread += part[:, : self.k].astype(np.float64) * (1 << sum(widths[:i]))
         group = np.arange(self.k) // (self.group or max(1, self.k))
         point = points[0].astype(np.float64)[:, group] if points else float(
             1 << (self.bits - 1)) if self.zero == "middle" else float(self.zero)
-        found = (spread.reshape(self.n, -1)[:, : self.k].astype(np.float64) - point) * scale.astype(np.float64)[:, group]
+        found = (spread - point) * scale.astype(np.float64)[:, group]
         return found if self.element == "f32" else found.astype(np.float32).astype(NUMPY[self.element]).astype(np.float64)
 
     def graph(self, rows: int | str = "M", bias: np.ndarray | None = None) -> ops.Graph:
         g = ops.Graph()
-        x, (codes, scale, *points) = self._x(g, rows), (g.constant(a) for a in self.arrays)
+        x, given, count = self._x(g, rows), [g.constant(a) for a in self.arrays], len(planes(self.bits))
+        codes, (scale, *points) = given[:count], given[count:]
         zero = points[0] if points else None if self.zero == "middle" else float(self.zero)
         w = ops.decode(codes, scale, zero, bits=self.bits, group=self.group, depth=self.k)
         w = w if self.element == "f32" else ops.cast(w, self.element)
@@ -132,6 +138,7 @@ def outlined(graph: ops.Graph, limits: HostLimits | None, rows: int | None = Non
         module = ir.Module.parse(model.text)
         packing = [] if limits is None else [PackConstants(limits.vector_bytes, limits.vector_registers)]
         graph_ = [replace(p, rounded=limits is None) if isinstance(p, FindCodes) else p for p in graph_passes()]
+        graph_ = [replace(p, joined=limits is not None) if isinstance(p, DistributeCodes) else p for p in graph_]
         PassPipeline([*recover_passes(), *graph_, *packing]).run(module)
         found = next(iter(workloads_of(module).values()))
         main = next(f for f in functions(module) if ir.StringAttr(f.attributes["sym_name"]).value == "main")

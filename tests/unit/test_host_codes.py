@@ -14,6 +14,7 @@ from matmul_workloads import AVX2, AVX512
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.ops.codes import planes
 from tilewright.passes.analysis.codes import Codes
 from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.spaces.family_registry import config_text, family_of
@@ -22,13 +23,16 @@ from tilewright.passes.spaces.host.host_codes_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_codes_heuristics import default
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import select
 
 TARGETS = {"host": replace(AVX512, permutes=True), "host:x86-64-v3": replace(AVX2, permutes=True)}
 needs_wide = pytest.mark.skipif("avx512f" not in cpu_features(), reason="the CPU has no AVX-512")
 BOTH = [pytest.param("host", marks=needs_wide), "host:x86-64-v3"]
 FORMATS = (Coded(100, 128), Coded(33, 70, 4, 16, "u8"), Coded(48, 96, 2, 48, "f32"), Coded(7, 40, 2, 0), Coded(96, 130, 8, 0),
-           Coded(50, 72, 8, 24, 0.0), Coded(64, 160, 1, 32), Coded(17, 5, 4, 32, 3.0), Coded(49, 264, 4, 128, "u8"))
+           Coded(50, 72, 8, 24, 0.0), Coded(64, 160, 1, 32), Coded(17, 5, 4, 32, 3.0), Coded(49, 264, 4, 128, "u8"),
+           Coded(100, 130, 3), Coded(33, 65, 5, 32, "u8"), Coded(48, 144, 6, 48, "f32"), Coded(7, 41, 7, 0),
+           Coded(50, 39, 3, 0, "u8"), Coded(17, 72, 5, 0, 2.5), Coded(64, 96, 7, 32, 3.0))
 
 
 def check(coded: Coded, config: HostCodesConfig, target: str, rows: tuple[int, ...]) -> None:
@@ -49,8 +53,8 @@ def check(coded: Coded, config: HostCodesConfig, target: str, rows: tuple[int, .
 
 
 @pytest.mark.parametrize("target", BOTH)
-def test_untuned_configurations(target: str) -> None:
-    coded = FORMATS[1]
+@pytest.mark.parametrize("coded", [FORMATS[1], FORMATS[9]], ids=str)
+def test_untuned_configurations(coded: Coded, target: str) -> None:
     configs, root = default(coded.workload(TARGETS[target])[0], TARGETS[target])
     found = {c: tuple(m for m in (0, 1, 3, 4, 7, 21) if configs[select(root, {"d0": m}).kernel] == c) for c in configs}
     assert [c.decode for c in configs] == [False, False, True]
@@ -139,6 +143,11 @@ def test_rules_and_costs() -> None:
     found = list(space(workload, AVX512))
     assert {c.decode for c in found} == {False, True} and len(found) == len(set(found))
     assert set(kernel_cost(found[0], workload, AVX512).tiles) <= set(extents(workload))
+    several, _ = Coded(100, 128, 3).workload(AVX512)
+    assert [i.codes for i in several.inputs if i.panel] == ["u3g32", "", ""]
+    assert family_of("gpu_codes").why_not(several, GpuLimits.of("sm_90a")).startswith("codes: ")
+    assert why_invalid(HostCodesConfig(dot=2), several, replace(AVX512, byte_products=2)).startswith("bytes: ")
+    assert kernel_cost(found[0], several, AVX512).features["instructions_a_vector"] == 5
     odd, _ = Coded(48, 66, 2, 11).workload(AVX512)
     assert family_of("host_codes").why_not(odd, AVX512).startswith("whole-words: ")
 
@@ -152,6 +161,34 @@ def test_bytes_and_groups_beyond_the_last_code_are_not_read() -> None:
     g.output(ops.dense(g.input("x", [3, 65]), w, transposed=True))
     want = x @ ((codes[:, :65].astype(np.float64) - 128) * scale[:, :65]).T
     assert np.allclose(tw.compile(g)(x), want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [3, 5, 6, 7])
+def test_every_code_of_several_tensors_exactly(bits: int) -> None:
+    """Few rows decode in registers, many to a panel; rows of one 1 each give the weights themselves."""
+    rng, g = np.random.default_rng(bits), ops.Graph()
+    codes = np.concatenate([rng.permutation(256) % (1 << bits) for _ in range(8)]).reshape(32, 64).astype(np.uint8)
+    widths = planes(bits)
+    lows = [sum(widths[:i]) for i in range(len(widths))]
+    stored = [sum((codes[:, i::8 // b] >> low) % (1 << b) << (i * b) for i in range(8 // b)).astype(np.uint8)
+              for b, low in zip(widths, lows, strict=True)]
+    w = ops.decode([g.constant(c) for c in stored], g.constant(np.ones((32, 2), np.float32)), bits=bits, group=32)
+    g.output(ops.dense(g.input("x", ["M", 64]), w, transposed=True))
+    fn, rows, want = tw.compile(g, {"M": (1, 64)}), np.eye(64, dtype=np.float32), codes.T.astype(np.float32) - (1 << (bits - 1))
+    assert np.array_equal(fn(rows), want)
+    for few in (1, 2, 4):
+        assert all(np.array_equal(fn(rows[i : i + few]), want[i : i + few]) for i in range(0, 64, few))
+
+
+@pytest.mark.parametrize("group,activations,text", [(32, "f32", ["u3g32"]), (16, "f32", ["u2g16", ""]),
+                                                    (32, "int8", ["u2g32", "u1g32"])])
+def test_codes_are_joined_where_groups_are_whole_words_and_rows_no_bytes(group: int, activations: str, text: list[str]) -> None:
+    coded = Coded(64, 64, 3, group)
+    fn = tw.compile(coded.graph(), {"M": (1, 40)}, options={"activations": activations})
+    assert str(fn.explain(M=40)).count("  host_codes  ") == sum(map(bool, text))
+    x = np.random.default_rng(1).standard_normal((40, 64)).astype(np.float32)
+    want = x @ coded.weight.T
+    assert np.linalg.norm(fn(x) - want) < (1e-5 if activations == "f32" else 0.01) * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize("bits,depth,message", [(3, None, "codes of 3 bits"), (4, 300, "depth 300")])

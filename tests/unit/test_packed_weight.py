@@ -93,14 +93,14 @@ def test_awq_and_gptq_words() -> None:
         PackedWeight.gptq(down, words(zeros), scales, groups=RNG.permutation(k) // spread)
 
 
-@pytest.mark.parametrize("kind,products", [("Q4_0", 1), ("Q5_0", 2)])
-def test_a_product_of_gguf_blocks(kind: str, products: int) -> None:
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_0"])
+def test_a_product_of_gguf_blocks(kind: str) -> None:
     raw, want = blocks(kind, 24, 64)
     g = ops.Graph()
     g.output(ops.dense(g.input("x", [2, 64]), PackedWeight.gguf(raw, kind, (24, 64)).tensor(g), transposed=True))
     x = RNG.standard_normal((2, 64)).astype(np.float32)
     fn = tw.compile(g)
-    assert [c.family for c in fn.explain().calls] == ["host_codes"] * products
+    assert [c.family for c in fn.explain().calls] == ["host_codes"]
     assert np.allclose(fn(x), x @ want.T, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,5 @@
 // RUN: tilewright opt %s --pass "distribute-codes" | filecheck %s
+// RUN: tilewright opt %s --pass "distribute-codes{joined=true}" | filecheck %s --check-prefix=JOINED
 
 // A product with codes of 3 bits, stored as 2 and 1, is the sum of two products.
 // CHECK-LABEL: func.func @main
@@ -10,6 +11,16 @@
 // CHECK: linalg.generic {{.*}} ins(%[[FIRST]], %[[SECOND]] :
 // CHECK: %[[TIMES:.*]] = arith.mulf
 // CHECK: arith.addf %{{.*}}, %[[TIMES]]
+
+// Where kernels put the bits together, it is one product with one decoding.
+// JOINED-LABEL: func.func @main
+// JOINED: %[[WEIGHT:.*]] = linalg.generic {{.*}} ins(%arg1, %arg2, %arg3 :
+// JOINED: %[[HIGH:.*]] = arith.shli %{{.*}}, %c2_i8
+// JOINED: %[[CODE:.*]] = arith.ori %{{.*}}, %[[HIGH]]
+// JOINED: %[[VALUE:.*]] = arith.uitofp %[[CODE]]
+// JOINED: arith.mulf %[[VALUE]], %in_1
+// JOINED-NOT: linalg.generic
+// JOINED: linalg.matmul {{.*}} ins(%arg0, %[[WEIGHT]] :
 #plain = affine_map<(n, k) -> (n, k)>
 #scales = affine_map<(n, k) -> (n, 0)>
 func.func @main(%arg0: tensor<?x16xf32> {tw.dims = ["N", 16]}, %arg1: tensor<4x4xi8> {tw.constant, tw.dims = [4, 4]}, %arg2: tensor<4x2xi8> {tw.constant, tw.dims = [4, 2]}, %arg3: tensor<4x1xf32> {tw.constant, tw.dims = [4, 1]}) -> tensor<?x4xf32> attributes {tw.ranges = {N = [1, 128, 1]}} {

@@ -45,6 +45,7 @@ from tilewright.passes.spaces.host.host_attention import FEW
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
+from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.find_codes import FindCodes
 from tilewright.passes.transforms.hoist_from_loops import ROWS_OF_A_STEP, HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
@@ -212,6 +213,8 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
                          _weights(options, limits), _activations(options), _in_place(limits))
     together = isinstance(limits, HostLimits)
     graph = [replace(p, speeds=speeds_of(limits), together=together) if isinstance(p, Fuse) else p for p in graph]
+    joined = together and _activations(options) is None
+    graph = [replace(p, joined=joined) if isinstance(p, DistributeCodes) else p for p in graph]
     graph = [replace(p, rounded=not together) if isinstance(p, FindCodes) else p for p in graph]
     return [*recover_passes(), *_scans(limits), *_precision(options, limits), *graph]
 

@@ -2,7 +2,8 @@
 
     w[n, k] = (code[n, k] - zero[n, k floordiv group]) * scale[n, k floordiv group]
 
-where the codes are bytes, or 1, 2 or 4 bits of one, perhaps rounded to f16 or bf16. The operation is a linalg.generic over (n, k)
+where the codes are bytes, or 1, 2 or 4 bits of one, or their bits lie in several such tensors, the low ones first; perhaps
+rounded to f16 or bf16. The operation is a linalg.generic over (n, k)
 in any order. Laid out by the
 pass pack-constants, the bytes lie as [n / tile][k / values of a word][n mod tile][byte of the word], scales and zero points as
 [n / tile][group][n mod tile]; the maps say so.
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.contraction import Contraction
-from tilewright.passes.linalg.structured import iterator_kinds
+from tilewright.passes.linalg.structured import body, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 
@@ -29,10 +30,24 @@ _SAME = ("arith.index_cast", "arith.index_castui", "arith.trunci", "arith.extui"
 
 
 @dataclass(frozen=True)
-class Codes:
-    """Of the decoding operation `op`, whose loops are n and k. bits: of a code; signed: of bytes, whether they have a sign.
+class Plane:
+    """codes: number of the operand that holds some bits of every code. bits: how many."""
 
-    codes, scale, zero: numbers of operands, None where there is none. point: the zero point where it is one number for all.
+    codes: int
+    bits: int
+
+    @property
+    def word(self) -> int:
+        """Values of k in a word of bytes that lie side by side."""
+        return WORD * (8 // self.bits)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Of the decoding operation `op`, whose loops are n and k. planes: where the bits of a code lie, the low ones first; signed:
+    of bytes, whether they have a sign.
+
+    scale, zero: numbers of operands, None where there is none. point: the zero point where it is one number for all.
     group: values of k of a scale, 0 where it does not vary along k. tile: columns of a panel, 0 where nothing is laid out.
     rounded: the narrow type of the result, empty where it is f32.
     """
@@ -40,9 +55,8 @@ class Codes:
     op: ir.Operation
     n: int
     k: int
-    bits: int
+    planes: tuple[Plane, ...]
     signed: bool
-    codes: int
     scale: int | None
     zero: int | None
     point: float
@@ -51,14 +65,24 @@ class Codes:
     rounded: str = ""
 
     @property
+    def bits(self) -> int:
+        """Of a code."""
+        return sum(p.bits for p in self.planes)
+
+    @property
+    def codes(self) -> int:
+        """The number of the operand that holds the codes, or their low bits."""
+        return self.planes[0].codes
+
+    @property
     def each(self) -> int:
-        """Values of k in a byte."""
-        return 8 // self.bits
+        """Values of k in a byte, of the plane that has most."""
+        return self.word // WORD
 
     @property
     def word(self) -> int:
-        """Values of k in a word of bytes that lie side by side."""
-        return WORD * self.each
+        """Values of k in a word of bytes that lie side by side, of the plane that has most."""
+        return max(p.word for p in self.planes)
 
     @property
     def text(self) -> str:
@@ -98,8 +122,7 @@ def multiplies(view: Contraction, which: int, codes: Codes) -> bool:
 class _Body:
     """Numbers of operands, and what the body does with them. phase: the loop whose number says which bits of a byte are read."""
 
-    codes: int
-    bits: int
+    planes: tuple[Plane, ...]
     phase: int | None
     signed: bool
     scale: int | None = None
@@ -139,14 +162,54 @@ def _body(op: ir.Operation, rounded: str) -> _Body | None:
         made = owner(value)
     if made is None or made.name not in ("arith.uitofp", "arith.sitofp"):
         return None
-    code = _code(made, arguments)
-    return None if code is None else _Body(*code, scale, zero, point, rounded)
+    parts = _joined(made.operands[0])
+    codes = [_code(v, made.name == "arith.sitofp" and len(parts) == 1, arguments) for v, _ in parts]
+    known = [c for c in codes if c is not None]
+    if len(known) < len(parts):
+        return None
+    planes, (_, phase, signed) = tuple(c[0] for c in known), known[0]
+    places = [sum(p.bits for p in planes[:i]) for i in range(len(planes))]
+    if [place for _, place in parts] != places or any(c[1] != phase for c in known):
+        return None
+    if len(planes) > 1 and sum(p.bits for p in planes) >= BYTE_BITS:
+        return None
+    return _Body(planes, phase, signed, scale, zero, point, rounded)
 
 
-def _code(cast: ir.Operation, arguments: Sequence[ir.Value]) -> tuple[int, int, int | None, bool] | None:
-    """Operand, bits, loop and sign of the code that an operation makes a float of."""
-    signed = cast.name == "arith.sitofp"
-    value, mask = cast.operands[0], None
+def code_of(codes: Codes) -> tuple[ir.Value, ir.Value | None, ir.Value | None]:
+    """In the body of a decoding: the code that becomes a float, the factor, and the float that is subtracted from the code."""
+    arguments = list(body(codes.op).arguments)
+    value = operations(body(codes.op))[-1].operands[0]
+    scale = zero = None
+    if codes.rounded:
+        value = _owned(value).operands[0]
+    if codes.scale is not None:
+        factors = list(_owned(value).operands)
+        number = next(i for i, v in enumerate(factors) if _argument(v, arguments, False) == codes.scale)
+        scale, value = factors[number], factors[1 - number]
+    if _owned(value).name == "arith.subf":
+        value, zero = _owned(value).operands
+    return _owned(value).operands[0], scale, None if codes.zero is None else zero
+
+
+def _owned(value: ir.Value) -> ir.Operation:
+    made = owner(value)
+    assert made is not None
+    return made
+
+
+def _joined(value: ir.Value) -> list[tuple[ir.Value, int]]:
+    """What an or puts into one code, each with the place of its lowest bit."""
+    made = owner(value)
+    if made is not None and made.name == "arith.ori":
+        return [*_joined(made.operands[0]), *_joined(made.operands[1])]
+    place = _number(made.operands[1]) if made is not None and made.name == "arith.shli" else None
+    return [(value, 0)] if made is None or place is None else [(made.operands[0], place)]
+
+
+def _code(value: ir.Value, signed: bool, arguments: Sequence[ir.Value]) -> tuple[Plane, int | None, bool] | None:
+    """Where the bits of a code lie, the loop that says where in a byte, and whether they have a sign."""
+    mask = None
     while (made := owner(value)) is not None:
         if made.name == "arith.extsi" and not signed and mask is None:
             return None  # the sign goes into bits that are then read as a number
@@ -166,12 +229,12 @@ def _code(cast: ir.Operation, arguments: Sequence[ir.Value]) -> tuple[int, int, 
         return None
     number = arguments.index(value)
     if mask is None:
-        return number, 8, None, signed
+        return Plane(number, BYTE_BITS), None, signed
     bits = int(mask).bit_length()
     if shift is None or bits not in (1, 2, 4) or mask != (1 << bits) - 1:
         return None
     phase = _phase(shift, bits)
-    return None if phase is None else (number, bits, phase, False)
+    return None if phase is None else (Plane(number, bits), phase, False)
 
 
 def _defined(made: ir.Operation | None) -> ir.Operation | None:
@@ -230,23 +293,27 @@ def _number(value: ir.Value) -> int | None:
 
 def _placed(op: ir.Operation, maps: Sequence[ir.AffineMap], found: _Body) -> Codes | None:
     """Where the operands lie; None where a map is no such layout."""
-    each, which = 8 // found.bits, maps[found.codes]
     for k in (0, 1) if found.phase is None else (found.phase,):
-        tile = _panel(which, 1 - k, 4)
-        if tile:
-            word, byte = which.results[1], which.results[3]
-            if _divided(word, k) != WORD * each or not _within_word(byte, k, each):
-                continue
-        elif not _plain(which, 1 - k, k, each):
+        tiles = {_laid_out(maps[p.codes], p, 1 - k, k) for p in found.planes}
+        tile = tiles.pop()
+        if tile is None or tiles:
             continue
         groups = {g for o in (found.scale, found.zero) if o is not None and (g := _group(maps[o], 1 - k, k, tile)) is not None}
         wanted = sum(o is not None for o in (found.scale, found.zero))
         if any(_group(maps[o], 1 - k, k, tile) is None for o in (found.scale, found.zero) if o is not None) or len(groups) > 1 \
                 or (wanted and not groups):
             continue
-        return Codes(op, 1 - k, k, found.bits, found.signed, found.codes, found.scale, found.zero, found.point,
+        return Codes(op, 1 - k, k, found.planes, found.signed, found.scale, found.zero, found.point,
                      groups.pop() if groups else 0, tile, found.rounded)
     return None
+
+
+def _laid_out(m: ir.AffineMap, plane: Plane, n: int, k: int) -> int | None:
+    """Columns of a panel of codes, 0 where they are plain; None where the map is no such layout."""
+    each, tile = plane.word // WORD, _panel(m, n, 4)
+    if tile:
+        return tile if _divided(m.results[1], k) == plane.word and _within_word(m.results[3], k, each) else None
+    return 0 if _plain(m, n, k, each) else None
 
 
 def _panel(m: ir.AffineMap, n: int, rank: int) -> int:

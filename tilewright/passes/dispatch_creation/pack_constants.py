@@ -151,7 +151,7 @@ def _pack_decoding(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operatio
         old = list(maps[number].results)
         axis = next(a for a, e in enumerate(old) if position(e) == codes.n)
         order = tuple(a for a in range(len(old)) if a != axis)
-        layout = _PanelLayout(0, axis, order, WORD if number == codes.codes else 1)
+        layout = _PanelLayout(0, axis, order, WORD if any(p.codes == number for p in codes.planes) else 1)
         within = [old[a] for a in order]
         last = []
         if layout.side > 1:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.passes.analysis.codes import WORD, Codes
+from tilewright.passes.analysis.codes import WORD, Codes, Plane
 from tilewright.passes.codegen.emit import constant, integer_type, intrinsic, loop, vector_type, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
-from tilewright.passes.mlir import arith, ir, llvm, maps_of
+from tilewright.passes.mlir import arith, ir, llvm, maps_of, vector
 
 _WORD_BITS = 32
 FETCHED_AHEAD = 4096  # bytes of codes, beyond what the memory of a core hands out while it waits for a line
 _PERMUTE = {8: "llvm.x86.avx2.permps", 16: "llvm.x86.avx512.permvar.sf.512"}
+
+
+_MANTISSA = 23
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a vector of columns, of each plane the first of those that hold the values from k on; where the zero point is
+    the middle of the codes, less that. later: words of planes of which those values take several, as they are asked for."""
+
+    column: Index
+    k: Index
+    first: tuple[ir.Value, ...]
+    later: dict[tuple[int, int], ir.Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,32 +44,39 @@ class CodeValues:
     lanes: int
     table: bool = False
 
-    def word(self, column: Index, k: Index) -> ir.Value:
-        """The words of the vector of columns from `column` on that hold value k, the first of a word; where the zero point is the
-        middle of the codes, less that, so that a shift extends their sign."""
-        codes, word = self.codes, self.raw(column, k)
+    def word(self, column: Index, k: Index) -> Words:
+        """The words of the vector of columns from `column` on that hold value k, the first of a word of every plane."""
+        codes = self.codes
+        found = tuple(self._load(p, column, k) for p in codes.planes)
         if self.table or not self._centred:
-            return word
+            return Words(column, k, found)
         middle = sum(1 << (i * codes.bits + codes.bits - 1) for i in range(codes.word))
-        return arith.xori(word, self._constant(middle - (1 << _WORD_BITS)))
+        return Words(column, k, (arith.xori(found[0], self._constant(middle - (1 << _WORD_BITS))),))
 
     def raw(self, column: Index, k: Index) -> ir.Value:
-        """The words of the vector of columns from `column` on that hold value k, the first of a word, as they are stored."""
-        return llvm.LoadOp(vector_type(integer_type(_WORD_BITS), self.lanes), self._place(column, k), alignment=4).result
+        """The words of the vector of columns from `column` on that hold value k, of codes that lie in one plane, as stored."""
+        return self._load(self.codes.planes[0], column, k)
 
     def fetch(self, column: Index, k: Index) -> None:
-        """Asks for the line that holds the words of the vector FETCHED_AHEAD bytes behind these, or of the next panel."""
-        words = FETCHED_AHEAD // (WORD * self.codes.tile)
-        llvm.intr_prefetch(self._place(column, k + max(1, words) * self.codes.word), 0, 3, 1)
+        """Asks for the lines that hold the words of the vector FETCHED_AHEAD bytes behind these, or of the next panel."""
+        words = max(1, FETCHED_AHEAD // (WORD * self.codes.tile))
+        for plane in self.codes.planes:
+            for at in range(0, self.codes.word, plane.word):
+                llvm.intr_prefetch(self._place(plane, column, k + at + words * plane.word), 0, 3, 1)
 
-    def _place(self, column: Index, k: Index) -> ir.Value:
-        codes = self.codes
-        memory = self.evaluator.memories[codes.op.operands[codes.codes]]
-        return memory.address([column // codes.tile, k // codes.word, column % codes.tile, Index(0)])
+    def _load(self, plane: Plane, column: Index, k: Index) -> ir.Value:
+        kind = vector_type(integer_type(_WORD_BITS), self.lanes)
+        return llvm.LoadOp(kind, self._place(plane, column, k), alignment=4).result
 
-    def value(self, word: ir.Value, i: int, zero: ir.Value | None) -> ir.Value:
+    def _place(self, plane: Plane, column: Index, k: Index) -> ir.Value:
+        memory, tile = self.evaluator.memories[self.codes.op.operands[plane.codes]], self.codes.tile
+        return memory.address([column // tile, k // plane.word, column % tile, Index(0)])
+
+    def value(self, words: Words, i: int, zero: ir.Value | None) -> ir.Value:
         """Value i of the words, less the zero point, as f32."""
-        bits, low = self.codes.bits, i * self.codes.bits
+        if len(self.codes.planes) > 1:
+            return self._joined_value(words, i, zero)
+        bits, low, word = self.codes.bits, i * self.codes.bits, words.first[0]
         if self.table:
             found = self._looked_up(arith.shrui(word, self._constant(low)) if low else word)
             return found if zero is None else arith.subf(found, zero)
@@ -72,6 +93,38 @@ class CodeValues:
         if self.codes.point and not self._centred:
             return arith.subf(found, constant(ir.F32Type.get(), self.codes.point, self.lanes))
         return found
+
+    def _joined_value(self, words: Words, i: int, zero: ir.Value | None) -> ir.Value:
+        """Of a code whose bits lie in several planes. Without a table, and with one whole number as zero point, the code becomes
+        the last bits of a float of which these count ones."""
+        code, place = self._bits(words, 0, i, 0), self.codes.planes[0].bits
+        for number, plane in enumerate(self.codes.planes[1:], 1):
+            low = self._constant((1 << place) - 1)
+            high = self._constant(-(1 << place))
+            code = arith.ori(arith.andi(code, low), arith.andi(self._bits(words, number, i, place), high))
+            place += plane.bits
+        f32 = ir.F32Type.get()
+        if self.table:
+            found = self._looked_up(code)
+            return found if zero is None else arith.subf(found, zero)
+        code, point = arith.andi(code, self._constant((1 << place) - 1)), self.codes.point
+        if zero is None and point == int(point) and abs(point) < 1 << (_MANTISSA - 1):
+            one = np.float32(1 << _MANTISSA)
+            number_ = vector.bitcast(vector_type(f32, self.lanes), arith.ori(code, self._constant(int(one.view(np.int32)))))
+            return arith.subf(number_, constant(f32, float(one) + point, self.lanes))
+        found = arith.sitofp(vector_type(f32, self.lanes), code)
+        return arith.subf(found, constant(f32, point, self.lanes) if zero is None else zero)
+
+    def _bits(self, words: Words, number: int, i: int, place: int) -> ir.Value:
+        """The words that hold the bits of value i in a plane, shifted so that the lowest is at `place`."""
+        plane = self.codes.planes[number]
+        at, within = i // plane.word, i % plane.word
+        if at and (number, at) not in words.later:
+            words.later[number, at] = self._load(plane, words.column, words.k + at * plane.word)
+        word, low = words.later[number, at] if at else words.first[number], within * plane.bits - place
+        if low == 0:
+            return word
+        return arith.shrui(word, self._constant(low)) if low > 0 else arith.shli(word, self._constant(-low))
 
     def _looked_up(self, places: ir.Value) -> ir.Value:
         """The values of the codes in the low bits of each lane; the instruction reads as many bits as number the lanes."""
@@ -90,7 +143,8 @@ class CodeValues:
 
     @property
     def _centred(self) -> bool:
-        return not self.codes.signed and self.codes.zero is None and self.codes.point == float(1 << (self.codes.bits - 1))
+        codes = self.codes
+        return len(codes.planes) == 1 and not codes.signed and codes.zero is None and codes.point == float(1 << (codes.bits - 1))
 
     def _constant(self, value: int) -> ir.Value:
         return constant(integer_type(_WORD_BITS), value, self.lanes)

@@ -19,7 +19,7 @@ from tilewright.runtime.tensor import DType
 STEP = 8  # values of a column that are decoded at once, at most; of a pool a vector
 SCALED_SUMS = 2  # rows up to which sums of a group are multiplied by its scale, and not values before
 _FLOATS = (DType.F32, DType.F16, DType.BF16)
-_CODES = re.compile(r"(?P<sign>[us])(?P<bits>\d+)(?:g(?P<group>\d+))?(?P<zero>[zp]?)(?:r(?P<rounded>b?f16))?")
+_CODES = re.compile(r"(?P<sign>[us])(?P<bits>[1248])(?:g(?P<group>\d+))?(?P<zero>[zp]?)(?:r(?P<rounded>b?f16))?")
 _POOL = re.compile(r"p(?P<entries>\d+)x(?P<vector>\d+)(?:b(?P<books>\d+))?(?P<element>[a-z]+\d+)")
 _MATRIX_STEP = 4  # values of k of a lane that mma.sync takes
 _MOST_POOL = 32 << 10  # bytes of pools in the shared memory of a block

@@ -69,7 +69,8 @@ class HostCodesConfig(TileConfig):
 
 @dataclass(frozen=True)
 class Format:
-    """bits: of a code. group: values of k of a scale, 0 for all. zero: have groups zero points of their own?"""
+    """bits: of a code; 3, 5, 6 and 7 of them lie in tensors of 1, 2 and 4. group: values of k of a scale, 0 for
+    all. zero: have groups zero points of their own?"""
 
     bits: int
     group: int
@@ -90,8 +91,13 @@ class Format:
 
     @property
     def word(self) -> int:
-        """Values of k in a word."""
-        return 32 // self.bits
+        """Values of k in a word, of the tensor with most."""
+        return 32 // (self.bits & -self.bits)
+
+    @property
+    def planes(self) -> int:
+        """Tensors that the bits of a code lie in."""
+        return self.bits.bit_count()
 
 
 def _format(text: str) -> Format | None:
@@ -163,6 +169,8 @@ def _undotted(config: HostCodesConfig, form: Format, workload: Workload, limits:
         return "as-stored: integers are multiplied as they are stored, all of k at once"
     if not depth or depth * ((1 << form.bits) - 1) * _BYTE_OF_ROWS >= 1 << 31:
         return f"sums-in-32-bits: {depth} products of {form.bits} by 8 bits"
+    if form.planes > 1:
+        return f"one-plane: the {form.bits} bits of a code lie in {form.planes} tensors"
     small, large = sorted(g if 0 < g < depth else depth for g in (rows.group, form.group))
     if small < depth and (small % max(8, form.word) or (large % small and large != depth)):
         return f"nested-groups: {rows.group} values of the rows, {form.group} of the columns, in words of {form.word} and 8"

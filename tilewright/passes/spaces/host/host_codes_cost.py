@@ -9,6 +9,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 _DECODED = 3.0  # instructions of a vector of values: shift, mask or shift again, conversion to float
+_JOINED = 2.0  # of the bits of another plane: shift, and a choice by a mask
 _LOOKED_UP = 2.0  # of values in a register: shift and permutation
 _ISSUE = 3.0  # vector instructions a cycle
 _STORE = 1.0  # cycles of storing a vector and reading it again
@@ -27,7 +28,7 @@ def kernel_cost(config: HostCodesConfig, workload: Workload, limits: HostLimits)
     rows, vectors = config.mr, config.nv
     if config.dot:
         return _dotted(config, form)
-    each = (_LOOKED_UP if config.table else _DECODED) + form.zero
+    each = (_LOOKED_UP if config.table else _DECODED) + _JOINED * (form.planes - 1) + form.zero
     products = max(rows * vectors / 2, (rows + vectors) / 2)
     cycles = products if config.decode else max(products, (vectors * each + rows * vectors + rows) / _ISSUE)
     alone = cycles if config.decode else max(1 / 2, vectors * (each + 1) / _ISSUE)

@@ -101,7 +101,7 @@ def decode(codes: Tensor | Sequence[Tensor], scale: Tensor, zero: Tensor | float
 
 def _decoded_in_planes(codes: Sequence[Tensor], widths: Sequence[int], scale: Tensor, zero: Tensor | float | None, group: int,
                        depth: int | None) -> Tensor:
-    """The low bits, and the others as multiples of their place; products go to each (distribute-codes).
+    """The low bits, and the others as multiples of their place (distribute-codes).
 
     The middle of all codes is the middle of the highest bits.
     """

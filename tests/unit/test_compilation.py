@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.host import host_plan
 from tilewright.passes.mlir import ir
-from tilewright.runtime.errors import OptionError
+from tilewright.runtime.errors import DeviceError, OptionError
+from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 
@@ -32,6 +34,15 @@ def test_what_watches_a_compile_decides_nothing() -> None:
     assert watched == plain and hash(watched) == hash(plain) and repr(watched) == repr(plain)
     keys = {Compilation(graph(), {"M": (1, 8)}, HOST, options).key() for options in (watched, plain)}
     assert len(keys) == 1
+
+
+def test_a_model_for_another_architecture_is_saved_and_not_called(tmp_path: Path) -> None:
+    fn = tw.compile(graph(), {"M": (1, 8)}, "host:aarch64" if machine() == "x86_64" else "host:x86-64")
+    fn.save(tmp_path / "there.tw")
+    given = [np.ones(shape, np.float32) for shape in ((3, 8), (8, 8), (8, 8))]
+    for call in (fn, fn.call_flat, fn):
+        with pytest.raises(DeviceError, match=rf"was compiled for \w+ and this machine is {machine()}: save it"):
+            call(*given)
 
 
 def test_the_budget_of_a_search_counts_from_when_it_was_asked_for() -> None:

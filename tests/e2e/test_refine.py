@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +32,14 @@ from tools.bench.farm.refined import ALONE, Load, quantiles
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((48, 80)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def on_the_same_cores() -> Iterator[None]:
+    """A refinement keeps its process to some cores, which is that of the tests after these."""
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
 
 
 def model(**options: Any) -> CompiledFunction:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -141,8 +140,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for record in measured(Bench(torch, xla, workload, args.threads), reader, workload, args):
             print(shown(record), flush=True)
             records.append(record)
-    if args.json:
-        with args.json.open("a") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
+    command.append(args.json, records)
     print(summary(records))
     return 0

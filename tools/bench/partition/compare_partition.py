@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -62,9 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for record in [bench.counts()] if args.counts else bench.times(rows, args.seconds):
                 print(shown(record), flush=True)
                 records.append(record)
-    if args.json:
-        with args.json.open("a") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
+    command.append(args.json, records)
     print(summary(records))
     return 0
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -177,8 +176,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             for record in measured(Bench(torch, None, workload, args.threads), workload, args):
                 print(shown(record), flush=True)
                 records.append(record)
-    if args.json:
-        with args.json.open("a") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
+    command.append(args.json, records)
     print(judged(records))
     return 0

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.once import once
+
 # Byte offsets: of the type in any object, of a tuple's length, of the fields of an ndarray.
 TYPE, LENGTH = 8, 16
 DATA, RANK, EXTENTS, DTYPE, FLAGS = 16, 24, 32, 56, 64
@@ -163,7 +165,7 @@ def more_words() -> dict[str, int]:
     }
 
 
-@functools.cache
+@once
 def torch_words() -> tuple[dict[str, int], tuple[object, ...]]:
     """The words of an imported PyTorch, and the objects that they refer to; none where its tensors are read through Python only.
 
@@ -188,7 +190,7 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-@functools.cache
+@once
 def callable_type(base: type) -> type:
     """A subclass of `base` with one word more, at `base.__basicsize__`: the native function that a call goes to.
 

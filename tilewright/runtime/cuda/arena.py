@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, FUNCTIONS, SYMBOLS
 from tilewright.runtime.cuda.driver import address, checked, reported, start
 from tilewright.runtime.device import LoadedCode
 from tilewright.runtime.host.cpu import load_native
+from tilewright.runtime.once import once
 
 LEGACY = 1  # the default stream's own name
 _ADDRESS, _BYTES, _STREAM, _CAPTURE = map(ARENA_FIELDS.index, ("address", "bytes", "stream", "capture"))
@@ -148,7 +148,7 @@ class Arena:
         words[_ADDRESS], words[_BYTES], words[_STREAM], words[_CAPTURE] = address, size, wanted.stream, wanted.capture
 
 
-@functools.cache
+@once
 def gpu(ordinal: int) -> Gpu:
     """The device of this process; DeviceError as CudaDevice. The thread's current device stays what it is."""
     driver = start()
@@ -171,7 +171,7 @@ def relaxed() -> Iterator[None]:
         checked(driver.cuThreadExchangeStreamCaptureMode(before), "restore the capture mode")
 
 
-@functools.cache
+@once
 def native_table(code: bytes) -> tuple[LoadedCode, Mapping[str, int]]:
     """The table's functions from an artifact. Graphs refer to them, so they stay until the process ends."""
     loaded = load_native([code])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.interrupts import WORDS, addresses
 from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir
+from tilewright.runtime.once import once
 
 _FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
 
@@ -67,7 +67,7 @@ class HostDevice:
         }
 
 
-@functools.cache
+@once
 def _make_native() -> bytes:
     from tilewright.runtime.host.object_code import emit_object
 
@@ -79,7 +79,7 @@ class _Native(NamedTuple):
     symbols: Mapping[str, int]
 
 
-@functools.cache
+@once
 def _load_native(code: bytes) -> _Native:
     """The runtime object and its addresses. Its threads run in it, so the cache keeps it until the process ends."""
     loaded = load_native([code])

@@ -24,7 +24,9 @@ from tilewright.compiler.refinement.cpu_share import CpuShare, process_seconds
 from tilewright.compiler.refinement.refine import RefineOptions, refine
 from tilewright.compiler.refinement.slices import run_in_slices
 from tilewright.compiler.verification.verify_in_turns import compare, in_turns, median_within
+from tilewright.runtime.errors import OptionError
 from tilewright.runtime.host.host_cpu import affinity
+from tilewright.runtime.host.whole_timing import Whole
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.traffic import SeenShape, Traffic
 from tilewright.search.runner.actor_process import ActorProcess, see_to_end
@@ -132,18 +134,18 @@ def test_all_of_a_refinement_keeps_to_its_share(tmp_path: Path) -> None:
     def sleep(seconds: float) -> None:
         slept[0] += seconds
 
-    cpu = CpuShare(0.1, clock=lambda: time.monotonic() + slept[0], sleep=sleep)
+    cpu = CpuShare(0.03, clock=lambda: time.monotonic() + slept[0], sleep=sleep)  # less than a busy machine gives it
     begin, used = cpu.clock(), process_seconds()
     traffic = Traffic((SeenShape({"M": 5}, 8), SeenShape({"M": 33}, 3)))
     done = refine(tmp_path / "m.tw", traffic, tmp_path / "n.tw",
                   lambda _: lambda dims: [np.ones((dims["M"], 48), np.float32)], RefineOptions(1.0, cpu))
     share = (process_seconds() - used) / (cpu.clock() - begin) / cpu.cores
-    assert share < 0.12 and cpu.rested >= slept[0] > 0 and len(done.shapes) == 2
+    assert share < 0.036 and cpu.rested >= slept[0] > 0 and len(done.shapes) == 2
 
 
 _SPIN = """
 import os, signal, sys, time
-from tilewright.compiler.refinement.slices import Whole
+from tilewright.runtime.host.whole_timing import Whole
 
 times = [0]  # that it was stopped and went on
 signal.signal(signal.SIGCONT, lambda *_: times.__setitem__(0, times[0] + 1))
@@ -206,6 +208,20 @@ def test_what_cannot_be_refined_is_told(tmp_path: Path, capfd: pytest.CaptureFix
     assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "bad.json")]) == 1
 
 
+def test_traffic_of_another_model_is_refused(tmp_path: Path) -> None:
+    graph = ops.Graph()
+    graph.output(ops.relu(graph.input("x", ["M", 8])))
+    fn, other = model(threads=1), tw.compile(graph, {"M": (1, 64)}, options={"threads": 1})
+    fn.save(tmp_path / "m.tw")
+    other.count()
+    other(np.ones((3, 8), np.float32))
+    with pytest.raises(OptionError) as refused:
+        refine(tmp_path / "m.tw", other.traffic(), tmp_path / "n.tw", lambda _: lambda dims: (), RefineOptions(0.0))
+    said = str(refused.value)
+    assert "m.tw, which is" in said and "(f32[M, 48]) -> (f32[M, 80]); got those of" in said
+    assert "(f32[M, 8]) -> (f32[M, 8])" in said and "--other-model" in said
+
+
 def test_slower_and_other_results_are_seen() -> None:
     fn, other = model(threads=1), model(threads=1, winograd=False)
 
@@ -248,17 +264,18 @@ def test_turns_end_as_soon_as_they_show_it() -> None:
 def test_what_is_not_timed_is_cut_into_slices() -> None:
     held, seen = [0], list[int]()
 
-    @contextmanager
-    def whole() -> Iterator[None]:
-        held[0] += 1
-        yield
-        held[0] -= 1
+    class Held(Whole):
+        @contextmanager
+        def whole(self) -> Iterator[None]:
+            held[0] += 1
+            yield
+            held[0] -= 1
 
     def arrays(dims: Any) -> list[np.ndarray]:
         seen.append(held[0])
         return [np.ones((dims["M"], 48), np.float32)]
 
-    fn, cpu = model(threads=1), CpuShare(1.0, whole=whole)
+    fn, cpu = model(threads=1), CpuShare(1.0, whole=Held(None))
     assert compare(fn, fn, {"M": 9}, arrays, bits=True, timed=cpu.timed).rounds >= 8 and seen == [0]
 
 

@@ -1,19 +1,28 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from search_surfaces import dense
 
+from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.host.whole_timing import WHOLE
 from tilewright.runtime.program.kernel import MicroKernel, Param
 from tilewright.search.protocols import KernelAt, RunnerInTurns
-from tilewright.search.runner.host_runner import HostRunner
+from tilewright.search.runner.host_runner import HostRunner, operands
 from tilewright.search.runner.line_process import LineProcess
 from tilewright.search.runner.runner_process import HOST_WORKER, HostProcess, ProcessRunner
 from tilewright.search.runner.runner_requests import Prepare, RunnerReply
@@ -94,6 +103,41 @@ def test_launches_are_timed_beside_the_first_one_of_their_shape(monkeypatch: pyt
     assert run("second", 3)[1] == pytest.approx(4.0 * 5e-6)
     assert run("second", 4, 2) == (4e-6, 5e-6, 6e-6)
     assert run("first", 4)[1] == pytest.approx(1e-5) and next(rounds, None) is None
+
+
+def test_batches_are_whole_and_what_they_need_is_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, made, whole = [0], list[int](), [0]
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        held[0] += 1
+        whole[0] += 1
+        yield
+        held[0] -= 1
+
+    def operands_of(*given: Any) -> list[np.ndarray]:
+        made.append(held[0])
+        return operands(*given)
+
+    monkeypatch.setattr("tilewright.search.runner.host_runner.operands", operands_of)
+    runner = HostRunner(HostDevice(), Timing(fewest=3, most=3, error=1.0, whole=within))
+    assert not runner.run(dense(), kernel("one"), code("one", "  ret void"), {"d0": 3}).error
+    assert made == [0] and whole == [4]  # a warm-up and three batches
+    runner.run(dense(), kernel("two"), code("two", "  ret void"), {"d0": 3})
+    assert made == [0] and whole[0] >= 4 + 2 + 3 and held == [0]
+
+
+def test_a_process_waits_for_the_lock_of_who_stops_it() -> None:
+    with tempfile.TemporaryFile() as lock, ThreadPoolExecutor(1) as pool:
+        line = (f"{WHOLE}{lock.fileno()}",)
+        with ProcessRunner(arguments=line, inherited=(lock.fileno(),)) as runner:
+            assert not runner.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}).error
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            found = pool.submit(runner.run, dense(), kernel("good"), code("good", "  ret void"), {"d0": 4})
+            with pytest.raises(TimeoutError):
+                found.result(0.5)
+            fcntl.lockf(lock, fcntl.LOCK_UN)
+            assert not found.result(30.0).error
 
 
 def test_what_is_not_measured_in_its_time_is_late() -> None:

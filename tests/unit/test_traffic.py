@@ -19,7 +19,7 @@ from tilewright.runtime.errors import ArtifactError, OptionError, ShapeError
 from tilewright.runtime.host.cpu import HostDevice, load_native
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import DimInfo
-from tilewright.runtime.program.traffic import SeenShape, Traffic
+from tilewright.runtime.program.traffic import SeenShape, Traffic, model_of
 from tilewright.runtime.target import Target
 
 K, N = 32, 48
@@ -143,12 +143,28 @@ def test_traffic_as_a_file(tmp_path: Path) -> None:
     both = one.merged(Traffic((SeenShape({"M": 4}, 5),)))
     assert [(s.dims["M"], s.calls) for s in both.shapes] == [(4, 6), (3, 3)] and both.calls == 11
     tw.CompileOptions(traffic=one.weights())
-    for text in ("", "{}", '{"shapes": [{"dims": {"M": -1}, "calls": 1}]}', '{"shapes": [], "schema": 2}', "[1]", "\xff"):
+    for text in ("", "{}", '{"shapes": [{"dims": {"M": -1}, "calls": 1}]}', '{"shapes": [], "schema": 3}', "[1]", "\xff"):
         (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(ArtifactError, match="no traffic of schema 1"):
+        with pytest.raises(ArtifactError, match="no traffic of schema 2 or before"):
             Traffic.read(tmp_path / "bad.json")
     with pytest.raises(ArtifactError, match="cannot be read"):
         Traffic.read(tmp_path / "none.json")
+
+
+def test_traffic_says_of_which_model_it_is(fn: CompiledFunction, tmp_path: Path) -> None:
+    other = two_dims()
+    for one in (fn, other):
+        one.count()
+    here, there = fn.traffic(), other.traffic()
+    assert here.model is not None and here.model == model_of(model(2 * W, deterministic="batch").program)
+    assert here.model.entry == f"(f32[M, {K}]) -> (f32[M, {N}])"
+    with pytest.raises(OptionError, match=r"wanted calls of the same model.*f32\[M, 32\].*got those of.*f32\[A\]"):
+        here.merged(there)
+    assert here.merged(there.of_any_model()).model == here.model
+    (tmp_path / "old.json").write_text('{"shapes": [{"dims": {"M": 3}, "calls": 2}], "schema": 1}')
+    before = Traffic.read(tmp_path / "old.json")
+    assert before.model is None and before.merged(here).model == here.model == here.merged(before).model
+    before.refuse_other_model(here.model, "m")
 
 
 def test_reload_and_rollback(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def refine_command(
     cpu_share: Annotated[float, typer.Option(min=0.001, max=1.0, help="Share of the time of all cores that is used.")] = 0.1,
     log: Annotated[str | None, typer.Option(help="Tuning log: a file, a folder or a URL; what it knows is not measured.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help=INPUT_HELP)] = None,
+    other_model: Annotated[bool, typer.Option("--other-model", help="Take counts of another model, whose dims have the same "
+                                                                    "names.")] = False,
     seed: Seed = 0,
     json: Json = False,
     turns: Annotated[int | None, typer.Option(hidden=True, help="Of the process that another one runs in slices: descriptor of "
@@ -45,16 +47,17 @@ def refine_command(
     It is nowhere slower than the old one by more than 3 % at any counted shape: that is measured, in turns, at the end.
     """
     from tilewright.compiler.refinement.cpu_share import CpuShare
-    from tilewright.compiler.refinement.slices import Whole, run_in_slices
+    from tilewright.compiler.refinement.slices import run_in_slices
+    from tilewright.runtime.host.whole_timing import Whole
     from tilewright.search.runner.serving import end_with_parent
 
-    begin, cpu = time.perf_counter(), CpuShare(cpu_share, whole=Whole(turns).whole)  # before what takes seconds to be imported
+    begin, cpu = time.perf_counter(), CpuShare(cpu_share, whole=Whole(turns))  # before what takes seconds to be imported
     if turns is None and cpu.rest_for_each and os.name == "posix":
         line = [str(file), "--seconds", str(seconds), "--cpu-share", str(cpu_share), "--seed", str(seed)]
         given: dict[str, Sequence[object]] = {"--traffic": traffic, "--input": inputs or (), "--log": [log] if log else (),
                                               "--output": [output] if output else ()}
         line += [word for name, values in given.items() for v in values for word in (name, str(v))]
-        line += [*["--json"] * json, *["--debug"] * bool(context.obj)]
+        line += [*["--json"] * json, *["--other-model"] * other_model, *["--debug"] * bool(context.obj)]
         raise typer.Exit(run_in_slices("tilewright", ["refine", *line, "--turns"], cpu.rest_for_each))
     if turns is not None:
         end_with_parent()
@@ -66,7 +69,8 @@ def refine_command(
     target = place_to_write(output or file.with_suffix(".refined.tw"))
     seen = Traffic(())
     for path in traffic:
-        seen = seen.merged(Traffic.read(path))
+        one = Traffic.read(path)
+        seen = seen.merged(one.of_any_model() if other_model else one)
     fixed = load_inputs(inputs)
     cpu.rest()
 

@@ -17,8 +17,11 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.host.giving_way import give_way
 from tilewright.runtime.host.host_cpu import affinity
+from tilewright.runtime.host.whole_timing import WHOLE, Whole
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.protocols import Builder, BuildResult, Measurement, Runner
+from tilewright.search.runner.host_worker import REST
+from tilewright.search.runner.runner_process import ProcessRunner
 
 LOWEST = 19  # niceness
 _TICK = 0.05  # seconds of a rest, at most, between two looks at the time
@@ -30,14 +33,14 @@ _PIECE = 0.004  # seconds that are timed at once, about
 @dataclass
 class CpuShare:
     """share: of the time of all cores, in (0, 1]. used: processor seconds of this process and what it started. clock, sleep: as
-    of `time`. cores: that the process may use when this is made. whole: what is timed is done within it (slices.py)."""
+    of `time`. cores: that the process may use when this is made. whole: what is timed is done within it."""
 
     share: float
     used: Callable[[], float] = field(default_factory=lambda: process_seconds)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     cores: int = field(default_factory=affinity)
-    whole: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    whole: Whole = field(default_factory=lambda: Whole(None))
 
     def __post_init__(self) -> None:
         self._begin, self._before = self.clock(), self.used()
@@ -48,6 +51,12 @@ class CpuShare:
         """Seconds between slices for each second of work on one core. What a small share asks for beyond comes after a piece, so
         that a build and a measurement are within their limits of time."""
         return min(_MOST_REST, max(0.0, 1 / (self.share * self.cores) - 1))
+
+    def runner(self, weights: str) -> ProcessRunner:
+        """Of a process that gives way between two batches, and times each of them whole. weights: where it finds them."""
+        lock = () if self.whole.descriptor is None else (self.whole.descriptor,)
+        asked = (weights, f"{REST}{self.rest_for_each}", *(f"{WHOLE}{d}" for d in lock))
+        return ProcessRunner(arguments=asked, slower=1 + self.rest_for_each, inherited=lock)
 
     def rest(self, until: float | None = None) -> None:
         """Wait until the work so far is within the share, or, by `clock`, until then. Of time in which it did not work, as while
@@ -69,7 +78,7 @@ class CpuShare:
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """What is done within is timed: it comes after a rest and is not cut into slices."""
-        with self.whole():
+        with self.whole.whole():
             self.before_timing()
             yield
 
@@ -101,8 +110,7 @@ class SharedRunner:
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
         end = None if seconds is None else self.cpu.clock() + seconds
-        with self.cpu.whole():
-            found = self.runner.run(workload, kernel, code, dims, threads, seconds)
+        found = self.runner.run(workload, kernel, code, dims, threads, seconds)
         self.cpu.rest(end)
         return found
 

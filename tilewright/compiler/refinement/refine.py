@@ -28,12 +28,10 @@ from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.artifact import Artifact, Bundle
 from tilewright.runtime.program.artifact_writer import write_artifact
 from tilewright.runtime.program.dispatch import DispatchTable
-from tilewright.runtime.program.traffic import Traffic
+from tilewright.runtime.program.traffic import Traffic, model_of
 from tilewright.runtime.shape import Expr
 from tilewright.search.database.stored_log import open_log
 from tilewright.search.libraries import load_libraries
-from tilewright.search.runner.host_worker import REST
-from tilewright.search.runner.runner_process import ProcessRunner
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,7 @@ def refine(path: Path, traffic: Traffic, output: Path, arrays: Callable[[Compile
     bundle = opened.load()
     if options.aside and bundle.program.asked.threads:
         keep_to_cores(bundle.program.asked.threads)
+    traffic.refuse_other_model(model_of(bundle.program), str(path))
     shapes = _shapes(traffic, bundle.program.ranges(), path)
     wanted = CompileOptions(seconds=options.seconds, policy="ucb", seed=options.seed, progress=options.progress,
                             traffic=[(dims, calls) for dims, calls in shapes])
@@ -99,8 +98,7 @@ def refine(path: Path, traffic: Traffic, output: Path, arrays: Callable[[Compile
     with ExitStack() as stack:
         stack.callback(log.finish)
         builder = SharedBuilder(stack.enter_context(WorkerBuilder(stored.model.compilation.target, workers=1)), options.cpu)
-        asked = (weights_of(stored.model).argument(), f"{REST}{options.cpu.rest_for_each}")
-        runner = SharedRunner(stack.enter_context(ProcessRunner(arguments=asked)), options.cpu)
+        runner = SharedRunner(stack.enter_context(options.cpu.runner(weights_of(stored.model).argument())), options.cpu)
         load_libraries()
         options.cpu.rest()
         found = stored.tables

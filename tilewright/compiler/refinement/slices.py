@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from tilewright.compiler.refinement.cpu_share import started_by
 from tilewright.runtime.host.giving_way import free_cores, give_way, running_tasks
@@ -25,28 +25,6 @@ _SLICE, _AMONG = 0.002, 0.004  # seconds of work between two rests; the same whe
 _GLANCE = 0.0005  # seconds between two looks whether others begin
 _LOOK = 0.2  # seconds between two looks at which processes there are
 _ENDING = 5.0  # seconds that a process has to end when it is asked to
-
-
-class Whole:
-    """What is timed is not cut into slices: `whole` holds a lock meanwhile, which whoever stops this process takes for a rest.
-
-    Locks are those of processes, so that a descriptor that was inherited is another holder.
-    """
-
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor, self._depth = descriptor, 0
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        if self._descriptor is not None and self._depth == 0:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if self._descriptor is not None and self._depth == 0:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
 
 def run_in_slices(module: str, arguments: Sequence[str], rest_for_each: float) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tilewright.runtime.host.giving_way import give_way
@@ -15,7 +16,8 @@ class Timing:
     """How to time: seconds of warm-up, seconds of a batch at least, batches at least and at most, relative error wanted, seconds
     of a turn at least. longest: seconds after which what was timed so far has to do, for calls that take long. rest: seconds
     without work for each second of a batch or of a round, at least, so that others have the core in between (giving_way.py); of
-    the limits they count for the last one alone."""
+    the limits they count for the last one alone. whole: a batch, a round or a warm-up is done within it (whole_timing.py); what
+    it waits for counts as a rest."""
 
     warmup: float = 0.002
     batch: float = 0.001
@@ -25,6 +27,7 @@ class Timing:
     turn: float = 0.0002
     longest: float = 2.0
     rest: float = 0.0
+    whole: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 _LONGEST_REST = 0.05  # seconds
@@ -36,28 +39,43 @@ _SLOW, _FEW = 0.005, 3  # seconds of a call that lasts over what disturbs short 
 def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[float]:
     """Seconds per call, one figure a batch, until the interquartile range of the median is within the wanted error."""
     begin = time.perf_counter()
-    repeat = max(1, round(timing.batch / warm_up(call, timing)))
+    repeat = max(1, round(timing.batch / _warmed_up(call, timing)))
     times: list[float] = []
+    worked = 0.0
     while len(times) < timing.most:
-        start = time.perf_counter()
-        times.append(time_batch(call, repeat))
+        with _undisturbed(timing, worked, call):
+            start = time.perf_counter()
+            times.append(time_batch(call, repeat))
+            worked = time.perf_counter() - start
         if len(times) >= timing.fewest and spread(times) <= timing.error:
             break
         if time.perf_counter() - begin > timing.longest:
             break
-        _rest(start, timing, call)
     return times
 
 
-def _rest(start: float, timing: Timing, *calls: Callable[[], object]) -> float:
-    """Give way after what began at `start`, then bring operands back; returns seconds."""
-    if not timing.rest:
-        return 0.0
+@contextmanager
+def _undisturbed(timing: Timing, worked: float, *calls: Callable[[], object]) -> Iterator[float]:
+    """Rest after so many seconds of work; then what is done within is whole, with operands brought back. Yields seconds."""
     begin = time.perf_counter()
-    give_way(min(timing.rest * (begin - start), _LONGEST_REST))
-    for call in calls:
-        call()
-    return time.perf_counter() - begin
+    _rest(timing, worked)
+    with timing.whole():
+        for call in calls if timing.rest else ():
+            call()
+        yield time.perf_counter() - begin
+
+
+def _warmed_up(call: Callable[[], object], timing: Timing) -> float:
+    begin = time.perf_counter()
+    with timing.whole():
+        found = warm_up(call, timing)
+    _rest(timing, time.perf_counter() - begin)
+    return found
+
+
+def _rest(timing: Timing, worked: float) -> None:
+    if timing.rest and worked:
+        give_way(min(timing.rest * worked, _LONGEST_REST))
 
 
 def time_beside(call: Callable[[], object], other: Callable[[], object], timing: Timing = Timing()) -> list[float]:
@@ -65,21 +83,23 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     as long as the most batches. Turns are so short that both have the speed that the machine just has, which changes many times
     a second where others share its cores."""
     whole = time.perf_counter()
-    costs = [warm_up(c, timing) for c in (call, other)]
+    costs = [_warmed_up(c, timing) for c in (call, other)]
     calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c, each in zip((call, other), costs, strict=True)]
     ratios: list[float] = []
     fewest = min(timing.fewest, _FEW) if min(costs) > _SLOW else timing.fewest
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), 0.0
     while len(ratios) < fewest or time.perf_counter() - begin < timing.most * timing.batch:
-        start, first = time.perf_counter(), len(ratios) % 2
-        times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
+        with _undisturbed(timing, worked, call, other) as rested:
+            begin += rested
+            start, first = time.perf_counter(), len(ratios) % 2
+            times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
+            worked = time.perf_counter() - start
         ratios.append(times[0] / times[1])
         enough = len(ratios) >= fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
         if enough and spread(ratios) <= timing.error:
             break
         if len(ratios) >= _PAIR and time.perf_counter() - whole > timing.longest:
             break
-        begin += _rest(start, timing, call, other)
     return ratios
 
 
@@ -87,17 +107,19 @@ def time_in_turns(calls: Sequence[Callable[[], object]], rounds: int, timing: Ti
     """Seconds per call of each, one row a round, in which each has a turn: so many rounds, of short calls as many as the fewest
     batches of each take, and no more than one after the longest time. Every other round goes backwards."""
     whole = time.perf_counter()
-    counts = [(max(1, round(timing.turn / each)), each < _LONG) for each in (warm_up(c, timing) for c in calls)]
+    counts = [(max(1, round(timing.turn / each)), each < _LONG) for each in (_warmed_up(c, timing) for c in calls)]
     found: list[tuple[float, ...]] = []
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), 0.0
     while len(found) < rounds or time.perf_counter() - begin < timing.fewest * timing.batch * len(calls):
-        start, times = time.perf_counter(), [0.0] * len(calls)
-        for place in range(len(calls))[:: 1 - 2 * (len(found) % 2)]:
-            times[place] = time_turn(calls[place], *counts[place])
+        with _undisturbed(timing, worked, *calls) as rested:
+            begin += rested
+            start, times = time.perf_counter(), [0.0] * len(calls)
+            for place in range(len(calls))[:: 1 - 2 * (len(found) % 2)]:
+                times[place] = time_turn(calls[place], *counts[place])
+            worked = time.perf_counter() - start
         found.append(tuple(times))
         if time.perf_counter() - whole > timing.longest:
             break
-        begin += _rest(start, timing, *calls)
     return found
 
 

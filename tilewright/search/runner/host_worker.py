@@ -12,6 +12,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.host.benchmark import Timing
 from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.host.whole_timing import WHOLE, Whole
 from tilewright.search.protocols import KernelAt
 from tilewright.search.runner.constant_copies import WARM, Weights
 from tilewright.search.runner.host_runner import HostRunner
@@ -25,7 +26,8 @@ def main() -> None:
     replies = reply_channel()
     weights = next((Weights.parse(a) for a in sys.argv[1:] if a.startswith("--weights=")), WARM)
     rest = next((float(a.removeprefix(REST)) for a in sys.argv[1:] if a.startswith(REST)), 0.0)
-    runner = HostRunner(HostDevice(), Timing(rest=rest), weights=weights)
+    lock = next((int(a.removeprefix(WHOLE)) for a in sys.argv[1:] if a.startswith(WHOLE)), None)
+    runner = HostRunner(HostDevice(), Timing(rest=rest, whole=Whole(lock).whole), weights=weights)
 
     def run(workload: Workload, code: bytes, request: Run) -> RunnerReply:
         try:

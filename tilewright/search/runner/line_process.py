@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _LOG_BYTES = 32 * 1024
@@ -25,11 +26,13 @@ class WorkerLostError(Exception):
 class LineProcess:
     """`python -P -m MODULE ARGUMENTS`, which imports this same installation, whatever folders the current directory holds.
 
+    Args:
+        inherited: descriptors that it takes over, by the same numbers.
     Raises:
         WorkerLostError: it cannot be started.
     """
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, inherited: Sequence[int] = ()) -> None:
         self._log = bytearray()
         self._answers = bytearray()
         try:
@@ -40,6 +43,7 @@ class LineProcess:
                 stderr=subprocess.PIPE,
                 env=own_environment(),
                 bufsize=0,
+                pass_fds=inherited,
                 process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the caller alone
             )
         except OSError as error:

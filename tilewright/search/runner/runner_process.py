@@ -31,12 +31,14 @@ class ProcessRunner:
     Args:
         time_limit: seconds that one measurement may take.
         module, arguments: what the process runs, search/runner/host_worker.py for the host.
+        slower: times as long that it may take to start and to measure, where it works in slices. inherited: its descriptors.
         cases: workload key -> what its kernels must give before they are timed, for runners that verify.
     """
 
     def __init__(self, time_limit: float = 20.0, module: str = HOST_WORKER, arguments: Sequence[str] = (),
-                 cases: Mapping[str, Sequence[Case]] | None = None) -> None:
-        self.time_limit, self.module, self.arguments = time_limit, module, tuple(arguments)
+                 cases: Mapping[str, Sequence[Case]] | None = None, slower: float = 1.0, inherited: Sequence[int] = ()) -> None:
+        self.time_limit, self.module, self.arguments = time_limit * slower, module, tuple(arguments)
+        self._start_limit, self._inherited = _START_SECONDS * slower, tuple(inherited)
         self._cases = {} if cases is None else cases  # which may be filled later
         self._process: LineProcess | None = None
         self._sent: set[str] = set()
@@ -68,12 +70,12 @@ class ProcessRunner:
         """Tell the process what it was not told yet; returns the digests of the codes."""
         if workload.key not in self._sent:
             cases = tuple(map(CaseForm.of, self._cases.get(workload.key, ())))
-            self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), min(_START_SECONDS, _until(end)))
+            self._ask(process, Prepare(WorkloadForm.of(workload), cases=cases), min(self._start_limit, _until(end)))
             self._sent.add(workload.key)
         digests = tuple(hashlib.sha256(code).hexdigest() for code in codes)
         for digest, code in zip(digests, codes, strict=True):
             if digest not in self._sent:
-                self._ask(process, Prepare(None, digest, code), min(_START_SECONDS, _until(end)))
+                self._ask(process, Prepare(None, digest, code), min(self._start_limit, _until(end)))
                 self._sent.add(digest)
         return digests
 
@@ -93,7 +95,7 @@ class ProcessRunner:
     def _alive(self) -> LineProcess:
         if self._process is None or not self._process.alive:
             self.close()
-            self._process = LineProcess(self.module, *self.arguments)
+            self._process = LineProcess(self.module, *self.arguments, inherited=self._inherited)
             weakref.finalize(self, self._process.end)
         return self._process
 

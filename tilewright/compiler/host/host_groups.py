@@ -22,6 +22,13 @@ PHASE = 16  # words of a phase, two lines of a cache
 _SPINS = 1000  # until a thread that waits lets others run: some 30 microseconds
 _PAUSE = {"x86_64": '  llvm.call_intrinsic "llvm.x86.sse2.pause"() : () -> ()'}
 
+_LENGTHS = 8  # powers of two of pieces, from PIECES on, up to which launches are told apart
+
+_LENGTH = """
+llvm.func internal @tw_phases_$N(%head: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr) {
+  llvm.call @tw_phases(%head, %begin, %end, %workspace) : (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.return
+}"""
 _FIELDS = """\
   %at = llvm.mul %number, %width : i64
   %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
@@ -87,7 +94,8 @@ llvm.func internal @tw_pieces(%group: !llvm.ptr, %begin: i64, %end: i64, %worksp
   llvm.return
 }
 llvm.func @sched_yield() -> i32
-llvm.func internal @tw_phases(%head: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr) {
+llvm.func internal @tw_phases(%head: !llvm.ptr, %begin: i64, %end: i64, %workspace: !llvm.ptr)
+    attributes {passthrough = ["noinline"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
   %one = llvm.mlir.constant(1 : i64) : i64
   %width = llvm.mlir.constant(PHASE : i64) : i64
@@ -173,6 +181,7 @@ $PAUSE
 ^exit:
   llvm.return
 }
+$LENGTHS
 llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i64, %work: !llvm.ptr, %stride: i64)
     attributes {passthrough = ["noinline"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
@@ -183,8 +192,8 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i
   %claim = llvm.mlir.constant(CLAIM : i64) : i64
   %bits = llvm.mlir.constant(31 : i64) : i64
   %count = llvm.load %head : !llvm.ptr -> i64
-  llvm.br ^phase(%one, %one : i64, i64)
-^phase(%number: i64, %useful: i64):
+  llvm.br ^phase(%one, %one, %zero : i64, i64, i64)
+^phase(%number: i64, %useful: i64, %before: i64):
 $FIELDS
   %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
   %calls = llvm.load %group : !llvm.ptr -> i64
@@ -216,14 +225,15 @@ $FIELDS
   llvm.store %zero, %done_at : i64, !llvm.ptr
   %used = llvm.select %little, %useful, %threads : i1, i64
   %following = llvm.add %number, %one : i64
+  %all = llvm.add %before, %sum : i64
   %phases = llvm.icmp "slt" %number, %count : i64
-  llvm.cond_br %phases, ^phase(%following, %used : i64, i64), ^launch
+  llvm.cond_br %phases, ^phase(%following, %used, %all : i64, i64, i64), ^launch
 ^launch:
   %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.store %used, %threads_at : i64, !llvm.ptr
   %field = llvm.getelementptr %table[LOOP] : (!llvm.ptr) -> !llvm.ptr, i64
   %loop = llvm.load %field : !llvm.ptr -> !llvm.ptr
-  %each_thread = llvm.mlir.addressof @tw_phases : !llvm.ptr
+$CHOSEN
   llvm.call %loop(%table, %each_thread, %head, %used, %used, %work, %stride)
       : !llvm.ptr, (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, !llvm.ptr, i64) -> ()
   llvm.return
@@ -243,10 +253,23 @@ def together_ir(arch: str) -> str:
     [low, high) of `work`.
     """
     text = _TEXT.replace("$PAUSE", _PAUSE.get(arch, "")).replace("$FIELDS", _FIELDS)
+    text = text.replace("$LENGTHS", "".join(_LENGTH.replace("$N", str(n)) for n in range(_LENGTHS))).replace("$CHOSEN", _chosen())
     for name, number in (("ENTRY", ENTRY), ("UNITS", UNITS), ("KERNEL", KERNEL), ("SLOTS", SLOTS), ("LOOP", PARALLEL_FOR),
                          ("PIECES", PIECES), ("PHASE", PHASE), ("SPINS", _SPINS), ("CLAIM", PIECES // 2)):
         text = text.replace(f"({name} ", f"({number} ").replace(f"[{name}]", f"[{number}]")
     return text
+
+
+def _chosen() -> str:
+    """`%each_thread`: what goes through the phases, by another name for every power of two of `%all`. What the pool learns of a
+    loop it keeps by its function and its units, which are threads here, and says nothing of what a unit takes."""
+    lines = ["  %length0 = llvm.mlir.addressof @tw_phases_0 : !llvm.ptr"]
+    for n in range(1, _LENGTHS):
+        lines += [f"  %bound{n} = llvm.mlir.constant({PIECES << n} : i64) : i64",
+                  f"  %named{n} = llvm.mlir.addressof @tw_phases_{n} : !llvm.ptr",
+                  f'  %longer{n} = llvm.icmp "sge" %all, %bound{n} : i64',
+                  f"  %length{n} = llvm.select %longer{n}, %named{n}, %length{n - 1} : i1, !llvm.ptr"]
+    return "\n".join(lines).replace(f"%length{_LENGTHS - 1} =", "%each_thread =")
 
 
 def pieces(workload: Workload, local: dict[str, Index], index: ir.Type) -> ir.Value:

@@ -50,6 +50,10 @@ class Sweep:
     def walks(self) -> bool:
         return bool(self.reductions or self.parts or self.results)
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.walks or self.scalars or self.row_results)
+
 
 class RowProgram:
     """Analysis of one region; ValueError says why it is no row program."""
@@ -223,6 +227,8 @@ class RowProgram:
                 self.sweeps[depth].results.append(number)
             else:
                 self.sweeps[max(depth - 1, 0)].row_results.append(number)
+        while len(self.sweeps) > 1 and self.sweeps[-1].is_empty:  # what the last results are made of is known by then
+            self.sweeps.pop()
 
     # -- what is stored between sweeps
 

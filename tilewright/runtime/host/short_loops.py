@@ -4,7 +4,8 @@ What a kernel took is kept by its address and the bits that the number of its un
 units. Whether a loop is short goes by the least of what was seen, which grows by an eighth at a launch, so that one that was
 disturbed decides nothing. Every so many launches of a short loop both ways are tried: all threads, often enough that those that
 slept have been woken, then the caller alone. The one with the lesser median is taken until the next trials; medians are followed
-by steps of a 32nd.
+by steps of a 32nd, from the least of the first half of the trials on. To wake a thread takes longer than many a loop, so launches
+to which none came are no trials, and decide only where that goes on.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ _NO_TICKS = "ret i64 0"
 _SHORT = 60_000 << 10  # 1024ths of ticks of a loop, of all threads together: some 20 microseconds
 _LAG = 300 << 10  # 1024ths of ticks until a worker has the word and the caller knows that it is done
 _TOGETHER, _ALONE, _TURNS = 64, 16, 1 << 14  # of so many launches of a short loop the first ones are trials
+_ABSENT = 512  # launches to which no other thread came that trials put up with
 
 
 def short_loops_ir(arch: str) -> str:
     """Defines @key_of, @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
     ticks, short = _TICKS.get(arch, _NO_TICKS), _SHORT if arch in _TICKS else 0
     given = {"$LAG": _LAG, "$TOGETHER": _TOGETHER, "$TRIALS": _TOGETHER + _ALONE, "$TURNS": _TURNS - 1, "$TICKS": ticks,
-             "$SHORT": short}
+             "$SHORT": short, "$ABSENT": _ABSENT, "$CREW_SETTLED": _TOGETHER // 2, "$OWN_SETTLED": _TOGETHER + _ALONE // 2}
     text = _IR
     for name, value in given.items():
         text = text.replace(name, str(value))
@@ -43,7 +45,8 @@ define internal i64 @key_of(ptr %kernel, i64 %units) alwaysinline nounwind {
 }
 
 ; Of a key: the key, what a unit took in 1024ths of ticks of all threads together, its medians in the last trials of the caller
-; alone and of all threads, launches since it was short, and whether it is the caller's. Only the owner of @busy looks.
+; alone and of all threads, launches since it was short, whether it is the caller's, and how often nobody helped in the trials.
+; Only the owner of @busy looks.
 define internal ptr @entry_of(i64 %key) alwaysinline nounwind {
   %line = lshr i64 %key, 4
   %class = lshr i64 %key, 58
@@ -98,8 +101,11 @@ decide:
   %own = load i64, ptr %own_field
   %crew = load i64, ptr %crew_field
   %own_time = mul i64 %own, %threads
-  %known = sub i64 %own_time, 1 ; not the least where it is not known
-  %less = icmp ult i64 %known, %crew
+  %known = sub i64 %own_time, 1 ; the most where it is not known
+  %rival = sub i64 %crew, 1
+  %less = icmp ult i64 %known, %rival
+  %absent_field = getelementptr i64, ptr %entry_of, i64 6
+  store i64 0, ptr %absent_field
   %flag = zext i1 %less to i64
   store i64 %flag, ptr %chosen_field
   ret i1 %less
@@ -122,14 +128,21 @@ define internal i64 @calmed(i64 %before, i64 %now) alwaysinline nounwind {
   ret i64 %found
 }
 
-; A median as it is followed.
-define internal void @follow(ptr %field, i64 %now) alwaysinline nounwind {
+; A median as it is followed; the least, in the first half of the trials of its way.
+define internal void @follow(ptr %entry_of, i64 %number, i64 %now, i64 %settled) alwaysinline nounwind {
+  %field = getelementptr i64, ptr %entry_of, i64 %number
+  %turns_field = getelementptr i64, ptr %entry_of, i64 4
+  %turns = load i64, ptr %turns_field
+  %turn = and i64 %turns, $TURNS
+  %early = icmp ule i64 %turn, %settled
   %before = load i64, ptr %field
   %part = lshr i64 %before, 5
   %more = add i64 %before, %part
   %less = sub i64 %before, %part
   %longer = icmp ugt i64 %now, %before
-  %moved = select i1 %longer, i64 %more, i64 %less
+  %step = select i1 %longer, i64 %more, i64 %less
+  %least = call i64 @llvm.smin.i64(i64 %before, i64 %now)
+  %moved = select i1 %early, i64 %least, i64 %step
   %new = icmp eq i64 %before, 0
   %found = select i1 %new, i64 %now, i64 %moved
   store i64 %found, ptr %field
@@ -147,8 +160,7 @@ more: ; it is not short any more: the next one is for all threads
   store i64 %each, ptr %all_field
   ret void
 less:
-  %field = getelementptr i64, ptr %entry_of, i64 2
-  call void @follow(ptr %field, i64 %each)
+  call void @follow(ptr %entry_of, i64 2, i64 %each, i64 $OWN_SETTLED)
   ret void
 }
 
@@ -173,8 +185,11 @@ define internal i32 @first_of(ptr %entry_of, i64 %key, i64 %units, i64 %threads)
   ret i32 %found
 }
 
-define internal void @remember(ptr %entry_of, i64 %key, i64 %elapsed, i64 %threads, i64 %units) alwaysinline nounwind {
+define internal void @remember(ptr %entry_of, i64 %key, i64 %elapsed, i64 %threads, i64 %units,
+                                i64 %theirs) alwaysinline nounwind {
 entry:
+  %turns_field = getelementptr i64, ptr %entry_of, i64 4
+  %absent_field = getelementptr i64, ptr %entry_of, i64 6
   %spent = mul i64 %elapsed, %threads
   %fine = shl i64 %spent, 10
   %each = udiv i64 %fine, %units
@@ -188,14 +203,30 @@ again:
   %long = icmp uge i64 %fine, $SHORT
   %kept = select i1 %long, i64 %each, i64 %calm
   store i64 %kept, ptr %field
-  %crew_field = getelementptr i64, ptr %entry_of, i64 3
-  call void @follow(ptr %crew_field, i64 %each)
+  %shared = icmp ne i64 %theirs, 0
+  br i1 %shared, label %crew, label %absent
+absent: ; nobody came: it says nothing of all threads, and does not count as a trial unless that goes on
+  %missed = load i64, ptr %absent_field
+  %turns = load i64, ptr %turns_field
+  %turn = and i64 %turns, $TURNS
+  %begun = sub i64 %turn, 2
+  %trial = icmp ult i64 %begun, $TOGETHER
+  %some = icmp ult i64 %missed, $ABSENT
+  %waits = and i1 %trial, %some
+  %back = zext i1 %waits to i64
+  %turned = sub i64 %turns, %back
+  store i64 %turned, ptr %turns_field
+  %more = add i64 %missed, %back
+  store i64 %more, ptr %absent_field
+  ret void
+crew:
+  call void @follow(ptr %entry_of, i64 3, i64 %each, i64 $CREW_SETTLED)
   ret void
 first:
   store i64 %key, ptr %entry_of
   store i64 %each, ptr %field
-  %turns_field = getelementptr i64, ptr %entry_of, i64 4
   store i64 0, ptr %turns_field
+  store i64 0, ptr %absent_field
   ret void
 }
 

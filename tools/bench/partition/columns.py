@@ -2,7 +2,7 @@
 
     python -m tools.bench columns [--threads 1] [--rows 128,512,2048] [--json out.jsonl]
 
-The reader is a loop of vector loads over as many bytes, on as many threads, which does not come back to Python between its
+The reader is a loop of vector loads over the same memory, on as many threads, which does not come back to Python between its
 passes. "of read" is the speed at which a call from Python reads over that of the reader; the others are times over ours. All are
 of turns taken one after the other and need a quiet machine. The process is bound to as many cores as threads.
 """
@@ -34,7 +34,7 @@ from tools.bench.partition.training import COLUMNS, Workload
 
 _VECTORS, _LANES = 8, 16  # of a step, words of one
 STEP = _VECTORS * _LANES * 4  # bytes
-_TURN, _LINE = 0.002, 64  # seconds of the reader at least; bytes, across which it reads at half its speed
+_TURN, _LINE = 0.001, 64  # seconds of a turn at least; bytes, across which it reads at half its speed
 
 
 def _reader_ir() -> str:
@@ -75,7 +75,7 @@ end:
 
 
 class Reader:
-    """Reads an array of so many bytes, a multiple of STEP for each thread, without end."""
+    """Reads an array whose bytes are a multiple of STEP for each thread."""
 
     def __init__(self, threads: int) -> None:
         self._code = load_native([emit_object(_reader_ir(), host_target(Target.parse("host")))])
@@ -97,12 +97,21 @@ class Reader:
         joined: np.ndarray = np.bitwise_xor.reduce(found, 0)
         return joined
 
-    def bound(self, size: int) -> tuple[Callable[[], Any], int]:
-        """A call that reads so many bytes as often as it says, long enough to be timed."""
-        memory = np.ones(size + _LINE, np.uint8)
-        array = memory[-memory.ctypes.data % _LINE :][:size]
+    def bound(self, array: np.ndarray) -> tuple[Callable[[], Any], int]:
+        """A call that reads the array as often as it says, long enough to be timed."""
         passes = max(1, round(_TURN / warm_up(lambda: self.folded(array, 10), Timing()) * 10))
         return partial(self.folded, array, passes), passes
+
+
+def placed(torch: Any, tensors: Sequence[Any]) -> tuple[np.ndarray, tuple[Any, ...]]:
+    """Memory from the beginning of a line on, and in it one after the other tensors that hold the same."""
+    size, found, start = sum(t.nbytes for t in tensors), [], 0
+    room = np.empty(size + _LINE, np.uint8)
+    memory = room[-room.ctypes.data % _LINE :][:size]
+    for tensor in tensors:
+        found.append(torch.from_numpy(memory[start : start + tensor.nbytes]).view(tensor.dtype).view(tensor.shape).copy_(tensor))
+        start += tensor.nbytes
+    return memory, tuple(found)
 
 
 def measured(bench: Bench, reader: Reader, workload: Workload, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -110,11 +119,11 @@ def measured(bench: Bench, reader: Reader, workload: Workload, args: argparse.Na
     module, example, dynamic = bench.exported()
     ours = tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": args.threads})
     theirs = compiled(bench.torch, bench.function)
-    timing = Timing(batch=args.seconds / Timing.most, longest=args.seconds)
+    timing = Timing(batch=args.seconds / Timing.most, longest=args.seconds, turn=_TURN)
     for rows in map(int, args.rows.split(",")):
-        given = tensors(bench.torch, workload.given, rows)
+        memory, given = placed(bench.torch, tensors(bench.torch, workload.given, rows))
         own = partial(ours, *given)
-        read, passes = reader.bound(sum(a.nbytes for a in given))
+        read, passes = reader.bound(memory)
         peers: Peers = {"inductor": partial(theirs, *given), "torch": partial(bench.function, *given)}
         if bench.xla:
             peers["xla"] = bench.xla.bound(bench.theirs, given)

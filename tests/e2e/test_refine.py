@@ -178,6 +178,14 @@ def test_work_is_cut_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "spin.py.said").read_text() == "3 3 0"
 
 
+def test_who_stops_another_takes_no_core_from_others() -> None:
+    line = ("import os\nfrom tilewright.compiler.refinement.cpu_share import interrupt_nobody, yield_to_others\n"
+            "interrupt_nobody()\nprint(os.sched_getscheduler(0) == os.SCHED_BATCH, os.getpriority(os.PRIO_PROCESS, 0))\n"
+            "yield_to_others()\nprint(os.sched_getscheduler(0) == os.SCHED_IDLE)")
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "19", "True"]
+
+
 def test_who_stops_another_does_not_leave_it_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "import sys\nfrom tilewright.compiler.refinement.slices import run_in_slices\nrun_in_slices('idle', [], 1.0)"
     (tmp_path / "idle.py").write_text("import os, sys, time\nfrom tilewright.search.runner.serving import end_with_parent\n"
@@ -199,6 +207,7 @@ def test_who_stops_another_does_not_leave_it_behind(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_refined_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", lambda seconds: 0.0)
+    monkeypatch.setattr("tilewright.compiler.cli.refine._interrupt_nobody", lambda: None)
     fn = model(threads=1)
     fn.save(tmp_path / "m.tw")
     Traffic((SeenShape({"N": 3}, 1),)).save(tmp_path / "t.json")
@@ -291,6 +300,9 @@ def test_tails_of_calls_are_told_from_noise() -> None:
     found = quantiles(load.excess())
     assert found["p99_refine"] == found["medians"]["refine"] == 1.5 and found["control"] == 1.0 == found["p99_alone"]
     assert found["of"] == {ALONE: 800, "refine": 400}
+    disturbed = [(kind, [1.0] * 97 + [tail * (3.0 if round_ % 2 else 1.0)] * 3)
+                 for round_ in range(10) for kind, tail in ((ALONE, 1.5), ("refine", 1.5), (ALONE, 1.5))]
+    assert quantiles(disturbed)["p99_refine_within"] == [1.0, 1.0]  # every other round is, as a whole
 
 
 def test_a_share_of_the_machine_is_kept() -> None:

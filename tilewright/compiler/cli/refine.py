@@ -57,6 +57,7 @@ def refine_command(
         given: dict[str, Sequence[object]] = {"--traffic": traffic, "--input": inputs or (), "--log": [log] if log else (),
                                               "--output": [output] if output else ()}
         line += [word for name, values in given.items() for v in values for word in (name, str(v))]
+        _interrupt_nobody()
         line += [*["--json"] * json, *["--other-model"] * other_model, *["--debug"] * bool(context.obj)]
         raise typer.Exit(run_in_slices("tilewright", ["refine", *line, "--turns"], cpu.rest_for_each))
     if turns is not None:
@@ -104,3 +105,10 @@ def _yield_to_others() -> None:
     from tilewright.compiler.refinement.cpu_share import yield_to_others
 
     yield_to_others()
+
+
+def _interrupt_nobody() -> None:
+    """This process takes no core from others when it wakes up to stop its work."""
+    from tilewright.compiler.refinement.cpu_share import interrupt_nobody
+
+    interrupt_nobody()

@@ -124,6 +124,16 @@ def yield_to_others() -> None:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # gives way at once, not at the end of its slice
 
 
+def interrupt_nobody() -> None:
+    """From now on this process waits for a core that nobody needs when it wakes up, but takes one at once from work of the lowest
+    priority (SCHED_BATCH against SCHED_IDLE): whoever stops such work is in time, and takes nothing from others."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def keep_to_cores(count: int) -> None:
     """So many of the last cores that the process may use are all that it uses from now on, and processes that it starts: what
     others run on the rest finds its caches as it left them."""

@@ -51,6 +51,7 @@ def run_in_slices(module: str, arguments: Sequence[str], rest_for_each: float) -
 def _sliced(process: subprocess.Popen[bytes], lock: int, rest_for_each: float) -> None:
     started, looked = list[int](), -_LOOK
     while process.poll() is None:
+        begin = time.monotonic()
         _work()
         if time.monotonic() - looked >= _LOOK:
             started, looked = [process.pid, *started_by(process.pid)], time.monotonic()
@@ -60,7 +61,7 @@ def _sliced(process: subprocess.Popen[bytes], lock: int, rest_for_each: float) -
             continue  # it times something
         try:
             _send(started, signal.SIGSTOP)
-            give_way(_SLICE * rest_for_each)
+            give_way((time.monotonic() - begin) * rest_for_each)
         finally:
             _send(started, signal.SIGCONT)
             fcntl.lockf(lock, fcntl.LOCK_UN)

@@ -9,7 +9,8 @@ versions are timed in turns at every length of the mix; then threads call the mo
 again every second or so: windows with it, with nothing, and with swaps by `reload` follow each other in a random order, so that
 a machine whose speed changes within seconds is as fast for each kind. The latency of a call is taken over the median of its
 length in windows with nothing beside. `p99_refine` and `p99_swap` are quantiles over that of the windows with nothing beside,
-with 90 % intervals (windows drawn with replacement), and `control` compares every other window with nothing with the rest.
+with 90 % intervals (rounds of windows of each kind drawn with replacement, so that what disturbs a whole round counts for both),
+and `control` compares every other window with nothing with the rest.
 Without `--part` both are made.
 """
 
@@ -340,10 +341,12 @@ def quantiles(windows: Sequence[tuple[str, list[float]]]) -> dict[str, Any]:
     for what, found in windows:
         parts.setdefault(what, []).append(found)
     alone, row, rng = parts[ALONE], dict[str, Any](), np.random.default_rng(0)
-    drawn = [_p99(_pooled(alone, rng)) for _ in range(_DRAWS)]
     for what in parts.keys() - {ALONE}:
         row[f"p99_{what}"] = _p99(_pooled(parts[what])) / _p99(_pooled(alone))
-        ratios = [_p99(_pooled(parts[what], rng)) / middle for middle in drawn]
+        each = len(alone) // len(parts[what])  # windows with nothing beside in each round
+        drawn = rng.integers(len(parts[what]), size=(_DRAWS, len(parts[what])))
+        ratios = [_p99(_pooled([parts[what][i] for i in rounds])) /
+                  _p99(_pooled([alone[each * i + n] for i in rounds for n in range(each)])) for rounds in drawn]
         row[f"p99_{what}_within"] = [float(np.nanquantile(ratios, q)) for q in (0.05, 0.95)]
     return {**row, "control": _p99(_pooled(alone[::2])) / _p99(_pooled(alone[1::2])), "p99_alone": _p99(_pooled(alone)),
             "medians": {what: float(np.median(_pooled(found))) for what, found in parts.items()},
@@ -351,10 +354,8 @@ def quantiles(windows: Sequence[tuple[str, list[float]]]) -> dict[str, Any]:
             "windows": {what: len(found) for what, found in parts.items()}}
 
 
-def _pooled(windows: Sequence[Sequence[float]], rng: np.random.Generator | None = None) -> np.ndarray:
-    """Latencies of all windows, or of as many drawn with replacement."""
-    chosen = range(len(windows)) if rng is None else rng.integers(len(windows), size=len(windows))
-    return np.concatenate([np.asarray(windows[i], float) for i in chosen]) if windows else np.empty(0)
+def _pooled(windows: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.concatenate([np.asarray(w, float) for w in windows]) if windows else np.empty(0)
 
 
 def _p99(found: np.ndarray) -> float:

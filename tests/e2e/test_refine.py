@@ -173,9 +173,17 @@ def test_work_is_cut_into_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cpu.rest_for_each == pytest.approx(4.0) and CpuShare(1.0).rest_for_each == 0.0 and CpuShare(1e-3).rest_for_each == 20.0
     (tmp_path / "spin.py").write_text(_SPIN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", time.sleep)  # whatever others do
+    rests = list[float]()
+
+    def rested(seconds: float, times: float = 1.0) -> None:  # whatever others do
+        rests.append(times)
+        time.sleep(seconds)
+
+    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", rested)
+    monkeypatch.setattr("tilewright.runtime.host.giving_way.busy_seconds", process_seconds)  # who do nothing, once that is known
     assert run_in_slices("spin", [], 6.0) == 7
     assert (tmp_path / "spin.py.said").read_text() == "3 3 0"
+    assert rests[0] == 4.0 and rests[-1] == 1.0
 
 
 def test_who_stops_another_takes_no_core_from_others() -> None:
@@ -206,7 +214,7 @@ def test_who_stops_another_does_not_leave_it_behind(tmp_path: Path, monkeypatch:
 
 def test_what_cannot_be_refined_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", lambda seconds: 0.0)
+    monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", lambda seconds, times: 0.0)
     monkeypatch.setattr("tilewright.compiler.cli.refine._interrupt_nobody", lambda: None)
     fn = model(threads=1)
     fn.save(tmp_path / "m.tw")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 
 import pytest
 
 from tilewright.runtime.host.benchmark import Timing, time_beside, time_call, time_in_turns
-from tilewright.runtime.host.giving_way import give_way, running_tasks
+from tilewright.runtime.host.giving_way import Others, busy_seconds, give_way, running_tasks
 
 
 class Machine:
@@ -121,6 +122,9 @@ def test_a_slice_waits_for_calls_of_others_but_not_for_ever(monkeypatch: pytest.
     running[0] = 3  # this one, and two others on four cores
     assert 0.11 <= give_way(0.01, slept.append) == sum(slept[1:]) < 0.15
 
+    slept.clear()
+    assert give_way(0.01, slept.append, times=4.0) < 0.15 and slept[0] == 0.04
+
     def ends(seconds: float) -> None:
         slept.append(seconds)
         running[0] = 2
@@ -129,3 +133,28 @@ def test_a_slice_waits_for_calls_of_others_but_not_for_ever(monkeypatch: pytest.
     running[0], asked = 3, iter((False, False, True))
     assert 0.01 < give_way(0.01, lambda seconds: next(asked)) < 0.02 and next(asked, None) is None
     assert running_tasks() >= 1
+
+
+def test_the_work_of_others_is_told_from_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, busy, own = [0.0], [100.0], [3.0]
+    monkeypatch.setattr("tilewright.runtime.host.giving_way.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tilewright.runtime.host.giving_way.busy_seconds", lambda: busy[0])
+    others = Others(lambda: own[0])
+    others.look()
+    assert others.cores == float("inf")  # it is not known yet
+    now[0], busy[0], own[0] = 2.0, 101.5, 3.5
+    others.look()
+    assert others.cores == pytest.approx(0.5)
+    now[0], busy[0], own[0] = 2.1, 109.0, 3.5  # too short a time to tell
+    others.look()
+    assert others.cores == pytest.approx(0.5)
+    now[0] = 4.0
+    others.look()
+    assert others.cores == pytest.approx(7.5 / 2.0)
+
+
+def test_a_machine_at_work_is_busy() -> None:
+    before, begin = busy_seconds(), time.process_time()
+    while time.process_time() < begin + 0.1:
+        pass
+    assert busy_seconds() - before >= 0.08

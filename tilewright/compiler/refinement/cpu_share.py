@@ -78,8 +78,8 @@ class CpuShare:
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """What is done within is timed: it comes after a rest and is not cut into slices."""
+        self.before_timing()
         with self.whole.whole():
-            self.before_timing()
             yield
 
 

@@ -17,13 +17,14 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tilewright.compiler.refinement.cpu_share import started_by
-from tilewright.runtime.host.giving_way import free_cores, give_way, running_tasks
+from tilewright.compiler.refinement.cpu_share import process_seconds, started_by
+from tilewright.runtime.host.giving_way import Others, free_cores, give_way, running_tasks
 from tilewright.search.runner.line_process import own_environment
 
 _SLICE, _AMONG = 0.002, 0.004  # seconds of work between two rests; the same where others leave no room
 _GLANCE = 0.0005  # seconds between two looks whether others begin
 _LOOK = 0.2  # seconds between two looks at which processes there are
+_ALONE, _BESIDE = 0.1, 4.0  # cores that others use, from which on rests are so many times as long
 _ENDING = 5.0  # seconds that a process has to end when it is asked to
 
 
@@ -49,22 +50,24 @@ def run_in_slices(module: str, arguments: Sequence[str], rest_for_each: float) -
 
 
 def _sliced(process: subprocess.Popen[bytes], lock: int, rest_for_each: float) -> None:
-    started, looked = list[int](), -_LOOK
+    started, others, looked, begin = list[int](), Others(process_seconds), -_LOOK, time.monotonic()
     while process.poll() is None:
-        begin = time.monotonic()
         _work()
         if time.monotonic() - looked >= _LOOK:
             started, looked = [process.pid, *started_by(process.pid)], time.monotonic()
+            others.look()
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue  # it times something
         try:
             _send(started, signal.SIGSTOP)
-            give_way((time.monotonic() - begin) * rest_for_each)
+            rest = (time.monotonic() - begin) * rest_for_each
+            give_way(rest, times=1.0 if others.cores < _ALONE else _BESIDE)
         finally:
             _send(started, signal.SIGCONT)
             fcntl.lockf(lock, fcntl.LOCK_UN)
+            begin = time.monotonic()
 
 
 def _work() -> None:

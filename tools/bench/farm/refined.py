@@ -49,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 128
 ALONE = "alone"
 _BETWEEN, _SETTLE = 0.3, 0.03  # seconds after a swap, and before a window
+_GOING = 0.5  # seconds until a refinement that goes on again is in slices: its first one may last as long as a rest
 _MORE = 3.0  # times as long a window of a refinement is, so that it comes to its end
 _DRAWS = 400  # of windows, for an interval
 
@@ -239,7 +240,7 @@ def traffic_of(lengths: Sequence[int]) -> Traffic:
 
 
 class Beside:
-    """`tilewright refine` as a service would run it, again and again, in processes that stand still outside of `window`."""
+    """`tilewright refine` as a service would run it, again and again, in processes that stand still from `stop` until `go_on`."""
 
     def __init__(self, folder: Path, old: Path, lengths: Sequence[int], args: argparse.Namespace) -> None:
         traffic_of(lengths).save(folder / "traffic.json")
@@ -249,21 +250,26 @@ class Beside:
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds = self.used = 0.0  # of windows, and of processor time in them
 
-    def window(self, seconds: float) -> None:
+    def go_on(self) -> None:
         if self._process is None or self._process.poll() is not None:
             with self._said.open("ab") as said:
                 self._process = subprocess.Popen(self._line, stdout=said, stderr=said, cwd=ROOT)
-        begin, used = time.perf_counter(), others_seconds()
         for process in reversed(self._tree()):
             _signal(process, signal.SIGCONT)
+        time.sleep(_GOING)
+
+    def window(self, seconds: float) -> None:
+        begin, used = time.perf_counter(), others_seconds()
         time.sleep(seconds)
+        self.used += others_seconds() - used
+        self.seconds += time.perf_counter() - begin
+
+    def stop(self) -> None:
         known = list[int]()
         while (found := self._tree()) != known:  # from the first on, which then starts no more
             for process in found:
                 _signal(process, signal.SIGSTOP)
             known = found
-        self.used += others_seconds() - used
-        self.seconds += time.perf_counter() - begin
 
     def end(self) -> list[dict[str, Any]]:
         """Kill the one that runs; what those said that came to their end, and the last words of one that failed."""
@@ -316,8 +322,9 @@ def under_load(pair: Pair, lengths: Sequence[int],
     with tempfile.TemporaryDirectory() as name:
         beside = Beside(Path(name), pair.old, lengths, args)
         if args.into:
-            beside.window(args.into)
-            beside.seconds = beside.used = 0.0
+            beside.go_on()
+            time.sleep(args.into)
+            beside.stop()
         load, end = Load(served, lengths, args.threads, args.pause), time.monotonic() + args.load
         works: dict[str, Callable[[], object]] = {ALONE: lambda: time.sleep(args.window), "swap": swapping,
                                                   "refine": lambda: beside.window(_MORE * args.window)}
@@ -325,7 +332,11 @@ def under_load(pair: Pair, lengths: Sequence[int],
             while time.monotonic() < end:
                 for kind in rng.sample((ALONE, ALONE, "refine", "swap"), 4):
                     time.sleep(_SETTLE)
+                    if kind == "refine":
+                        beside.go_on()
                     load.window(kind, works[kind])
+                    if kind == "refine":
+                        beside.stop()
         finally:
             load.end()
             said = beside.end()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import statistics
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -164,7 +165,7 @@ def test_kernels_are_timed_beside_each_other() -> None:
         assert not beside.run(dense(), kernel("good"), code("good", "  ret void"), {"d0": 3}).error
         found = beside.run_in_turns(dense(), [at("good", "  ret void"), at("slow", loop)], 5, 10.0)
         assert not found.error and len(found.rounds) >= 5 and {len(r) for r in found.rounds} == {2}
-        assert all(0 < fast < slow for fast, slow in found.rounds)
+        assert statistics.median(slow / fast for fast, slow in found.rounds) > 2.0  # a round may be disturbed
         assert "legal" in beside.run_in_turns(dense(), [at("good", "  ret void"), at("odd", "  ret void", 3, ("mod(d0, 2)",))],
                                               3, 10.0).error
         assert beside.run_in_turns(dense(), [at("good", "  ret void")], 3, 0.0).late

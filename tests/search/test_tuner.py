@@ -15,12 +15,15 @@ from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.tensor import DType
+from tilewright.search.cost_model.feature_space import FeatureSpace
+from tilewright.search.cost_model.forms import form_of
 from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import Measurement
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
 from tilewright.search.search_strategy.certify import Entry, certify, measure_entry
 from tilewright.search.search_strategy.outcome import Progress, Tuned
+from tilewright.search.search_strategy.selection import serves_all
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
 from tilewright.search.search_strategy.tuner import Tuner, tune
 from tilewright.search.space.shapes import ShapeDemand
@@ -257,3 +260,12 @@ def softmax() -> Workload:
     found = Workload("softmax", "softmax", Kind.ROWS, "", ("d0",), (x,), (x,), (Loop("row", rows), Loop("col", columns)),
                      rows * columns * 8, rows * columns * 8)
     return with_loops(found, "row col,row col")
+
+
+def test_what_a_single_kernel_serves_is_told_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver of a farm asks it of the default kernels, while another process holds the costs of the whole space."""
+    lattice, made = dense_task().lattice(), list[int]()
+    described = lattice.kernel_cost
+    monkeypatch.setattr(lattice, "kernel_cost", lambda index: made.append(index) or described(index))
+    space = FeatureSpace(form_of(lattice), [(("d0", n),) for n in (1, 64)])
+    assert serves_all(space, 0) == (not described(0).most) and set(made) == {0} and len(lattice) > 100

@@ -55,7 +55,13 @@ class ShapeTable:
     def legal(self, pairs: Pairs) -> np.ndarray:
         """Does the kernel serve the shape, as far as its cost description says, and the guards of what was built?"""
         fits = np.all(self.extents[pairs.shapes] <= self.lattice.most[pairs.configs], axis=1)
-        return np.asarray(fits if not self.lattice.facts else fits & self._guards.hold(pairs.configs, pairs.shapes))
+        return np.asarray(fits & self.guarded(pairs))
+
+    def guarded(self, pairs: Pairs) -> np.ndarray:
+        """Do the guards hold, as far as they are known of what was built?"""
+        if not self.lattice.facts:
+            return np.ones(len(pairs.configs), bool)
+        return np.asarray(self._guards.hold(pairs.configs, pairs.shapes))
 
     def extent_columns(self) -> dict[str, Floats]:
         """[shape] of the logarithm of each extent, under its name."""

@@ -218,8 +218,9 @@ def _slower(expected: Floats, configs: Sequence[int], untuned: Sequence[_Plain |
 
 def serves_all(space: FeatureSpace, config: int) -> bool:
     """Has the kernel no bound on any extent, and no guard that fails at a shape of the space?"""
-    every = Pairs.product([config], range(len(space.shapes)), [1])
-    return not space.lattice.kernel_cost(config).most and bool(space.legal(every).all())
+    if space.lattice.kernel_cost(config).most:
+        return False
+    return bool(space.guarded(Pairs.product([config], range(len(space.shapes)), [1])).all())
 
 
 def _fallback(space: FeatureSpace, configs: list[int], chosen: list[int]) -> int:

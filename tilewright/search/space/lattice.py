@@ -37,6 +37,7 @@ class Lattice:
         self._number = {text: i for i, text in enumerate(self.texts)}
         self.families = tuple(dict.fromkeys(c.family for c in self.configs))
         self.facts: dict[int, KernelFacts] = {}
+        self._described: dict[int, KernelCost] = {}
         self.extents: dict[str, Expr] = {}
         for family in self.families:
             self.extents.update({f"{family}.{n}": e for n, e in cost_of(family).extents(workload).items()})
@@ -110,11 +111,15 @@ class Lattice:
         return found
 
     def kernel_cost(self, index: int) -> KernelCost:
-        return self._costs[index]
+        """Of one configuration, which describes no other."""
+        if index not in self._described:
+            config = self.configs[index]
+            self._described[index] = cost_of(config.family).kernel_cost(config, self.workload, self.limits)
+        return self._described[index]
 
     @cached_property
     def _costs(self) -> list[KernelCost]:
-        return [cost_of(c.family).kernel_cost(c, self.workload, self.limits) for c in self.configs]
+        return list(map(self.kernel_cost, range(len(self))))
 
     @cached_property
     def _grid(self) -> tuple[list[tuple[str, tuple[int, ...]]], dict[str, list[int]]]:

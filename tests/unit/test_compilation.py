@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def test_a_model_for_another_architecture_is_saved_and_not_called(tmp_path: Path
     for call in (fn, fn.call_flat, fn):
         with pytest.raises(DeviceError, match=rf"was compiled for \w+ and this machine is {machine()}: save it"):
             call(*given)
+    assert fn.memory({"M": 3}, threads=2) == fn.memory({"M": 3}, threads=np.int64(2))
+    assert "host_" in str(fn.explain({"M": 3}))
+    with pytest.raises(OptionError, match="threads: wanted an integer >= 1"):
+        fn.memory({"M": 3}, threads=0)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "the fork handler of the other architecture ran"
 
 
 def test_the_budget_of_a_search_counts_from_when_it_was_asked_for() -> None:

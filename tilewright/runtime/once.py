@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
-import threading
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
+
+from tilewright.runtime.fork_safe_lock import ForkSafeLock
 
 _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
@@ -19,14 +19,7 @@ def once(function: Callable[[*_Arguments], _T]) -> Callable[[*_Arguments], _T]:
     others are lost while their threads still use them. An exception is not kept.
     """
     made: dict[tuple[*_Arguments], _T] = {}
-    lock = threading.RLock()
-
-    def forget() -> None:  # the thread that held it is not in the child
-        nonlocal lock
-        lock = threading.RLock()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget)
+    lock = ForkSafeLock()
 
     @functools.wraps(function)
     def ask(*arguments: *_Arguments) -> _T:
@@ -34,7 +27,7 @@ def once(function: Callable[[*_Arguments], _T]) -> Callable[[*_Arguments], _T]:
             return made[arguments]
         except KeyError:
             pass
-        with lock:
+        with lock.of_process():
             if arguments not in made:
                 made[arguments] = function(*arguments)
             return made[arguments]

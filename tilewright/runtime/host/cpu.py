@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,14 +24,18 @@ class HostDevice:
     """The CPU of this process.
 
     Args:
-        runtime_object: object code of `runtime_object_ir`, which an artifact carries; equal ones are loaded once. None
-            makes it, which needs llvmlite and some 50 ms.
+        runtime_object: object code of `runtime_object_ir`, which an artifact carries; equal ones are loaded once, by the
+            first table. None makes it, which needs llvmlite and some 50 ms.
     """
 
     name = "host"
 
     def __init__(self, runtime_object: bytes | None = None) -> None:
-        self._native = _load_native(bytes(runtime_object or _make_native())).symbols
+        self._runtime_object = runtime_object
+
+    @functools.cached_property
+    def _native(self) -> Mapping[str, int]:
+        return _load_native(bytes(self._runtime_object or _make_native())).symbols
 
     def load(self, objects: Sequence[bytes]) -> LoadedCode:
         """Load object code; it stays in memory as long as the result lives.

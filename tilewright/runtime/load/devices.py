@@ -11,7 +11,9 @@ from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.gpu.accelerator import Accelerator
 from tilewright.runtime.gpu.gpu_caller import GpuCaller
 from tilewright.runtime.host.cpu import HostDevice
+from tilewright.runtime.host.foreign_caller import ForeignCaller
 from tilewright.runtime.host.host_caller import HostCaller
+from tilewright.runtime.host.required_features import foreign_machine
 from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target, TargetKind
@@ -82,5 +84,8 @@ def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[
     if isinstance(device, Cuda):
         return CudaCaller(program, code, constants, device.ordinal)
     if kind is TargetKind.HOST:
+        foreign = foreign_machine(bytes(code[program.host_object][:64]))
+        if foreign is not None:
+            return ForeignCaller(program, foreign)
         return HostCaller(program, code, constants, device, threads)  # type: ignore[arg-type]
     return GpuCaller(program, code, constants, device)  # type: ignore[arg-type]

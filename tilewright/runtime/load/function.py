@@ -12,12 +12,11 @@ from tilewright.runtime.call.binder import describe
 from tilewright.runtime.call.shape_counts import SHAPES, ShapeCounts
 from tilewright.runtime.call.tvm_function import tvm_function
 from tilewright.runtime.cuda.cuda_caller import CudaCaller
-from tilewright.runtime.errors import ArtifactError, BuildError, DeviceError, OptionError
+from tilewright.runtime.errors import ArtifactError, BuildError, OptionError
 from tilewright.runtime.export.c_library import CLibrary, write_c_library
 from tilewright.runtime.fork_safe_lock import ForkSafeLock
 from tilewright.runtime.host import native_call
 from tilewright.runtime.host.host_caller import HostCaller, objects
-from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.recompile import can_recompile, recompile
 from tilewright.runtime.host.required_features import foreign_machine, missing_features
 from tilewright.runtime.interpreter import quick_switches
@@ -71,11 +70,8 @@ class CompiledFunction:
         self._versions: list[Version] = []  # before each reload
         self._left: tuple[Version, ...] = ()  # by rollback; calls may still run in them
         self._reloading = ForkSafeLock()
-        host = isinstance(self._caller, HostCaller)
-        self._foreign = foreign_machine(bytes(code[program.host_object])) if host else None
-        takes_over = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
-        self._is_waiting = takes_over or self._foreign is not None
-        if isinstance(self._caller, HostCaller) and self._caller.has_constants and self._foreign is None:
+        self._is_waiting = native_call.can_take(program) and type(self) is native_call.callable_type(CompiledFunction)
+        if isinstance(self._caller, HostCaller) and self._caller.has_constants:
             self._start()
 
     def __call__(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
@@ -270,9 +266,6 @@ class CompiledFunction:
         if not isinstance(caller, HostCaller):
             self._is_waiting = False
             return
-        if self._foreign is not None:
-            raise DeviceError(f"this model was compiled for {self._foreign} and this machine is {machine()}: save it and load it "
-                              "there, or compile it for this machine")
         caller.hold_constants()
         with caller.lock.of_process():
             if self._is_waiting:

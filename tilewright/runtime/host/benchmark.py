@@ -30,7 +30,7 @@ class Timing:
     whole: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-_LONGEST_REST = 0.05  # seconds
+_LONGEST_REST = 0.2  # seconds
 _PAIR = 2  # figures at least, of which a middle and a spread can be told
 _WAKE, _LONG = Timing(warmup=0.00006), 0.001  # seconds of a call that needs no others before it
 _SLOW, _FEW = 0.005, 3  # seconds of a call that lasts over what disturbs short ones, and rounds of such at least
@@ -41,12 +41,10 @@ def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[flo
     begin = time.perf_counter()
     repeat = max(1, round(timing.batch / _warmed_up(call, timing)))
     times: list[float] = []
-    worked = 0.0
+    parts = _Parts(timing, call)
     while len(times) < timing.most:
-        with _undisturbed(timing, worked, call):
-            start = time.perf_counter()
+        with parts.part():
             times.append(time_batch(call, repeat))
-            worked = time.perf_counter() - start
         if len(times) >= timing.fewest and spread(times) <= timing.error:
             break
         if time.perf_counter() - begin > timing.longest:
@@ -54,15 +52,27 @@ def time_call(call: Callable[[], object], timing: Timing = Timing()) -> list[flo
     return times
 
 
-@contextmanager
-def _undisturbed(timing: Timing, worked: float, *calls: Callable[[], object]) -> Iterator[float]:
-    """Rest after so many seconds of work; then what is done within is whole, with operands brought back. Yields seconds."""
-    begin = time.perf_counter()
-    _rest(timing, worked)
-    with timing.whole():
-        for call in calls if timing.rest else ():
+class _Parts:
+    """Parts of what is timed, with rests between them. worked: seconds of the last one, with all that it needed."""
+
+    def __init__(self, timing: Timing, *calls: Callable[[], object]) -> None:
+        self.timing, self.calls, self.worked = timing, calls, 0.0
+
+    @contextmanager
+    def part(self) -> Iterator[float]:
+        """Rest for the last part; then what is done within is whole, with operands brought back. Yields seconds of the rest."""
+        begin = time.perf_counter()
+        _rest(self.timing, self.worked)
+        with self.timing.whole():
+            held = time.perf_counter()
+            yield held - begin + self._bring_back()
+            self.worked = time.perf_counter() - held
+
+    def _bring_back(self) -> float:
+        begin = time.perf_counter()
+        for call in self.calls if self.timing.rest else ():
             call()
-        yield time.perf_counter() - begin
+        return time.perf_counter() - begin
 
 
 def _warmed_up(call: Callable[[], object], timing: Timing) -> float:
@@ -87,13 +97,11 @@ def time_beside(call: Callable[[], object], other: Callable[[], object], timing:
     calls = [(c, max(1, round(timing.turn / each)), each < _LONG) for c, each in zip((call, other), costs, strict=True)]
     ratios: list[float] = []
     fewest = min(timing.fewest, _FEW) if min(costs) > _SLOW else timing.fewest
-    begin, worked = time.perf_counter(), 0.0
+    begin, parts = time.perf_counter(), _Parts(timing, call, other)
     while len(ratios) < fewest or time.perf_counter() - begin < timing.most * timing.batch:
-        with _undisturbed(timing, worked, call, other) as rested:
-            begin += rested
-            start, first = time.perf_counter(), len(ratios) % 2
+        with parts.part() as rested:
+            begin, first = begin + rested, len(ratios) % 2
             times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
-            worked = time.perf_counter() - start
         ratios.append(times[0] / times[1])
         enough = len(ratios) >= fewest and time.perf_counter() - begin >= timing.fewest * timing.batch
         if enough and spread(ratios) <= timing.error:
@@ -109,14 +117,12 @@ def time_in_turns(calls: Sequence[Callable[[], object]], rounds: int, timing: Ti
     whole = time.perf_counter()
     counts = [(max(1, round(timing.turn / each)), each < _LONG) for each in (_warmed_up(c, timing) for c in calls)]
     found: list[tuple[float, ...]] = []
-    begin, worked = time.perf_counter(), 0.0
+    begin, parts = time.perf_counter(), _Parts(timing, *calls)
     while len(found) < rounds or time.perf_counter() - begin < timing.fewest * timing.batch * len(calls):
-        with _undisturbed(timing, worked, *calls) as rested:
-            begin += rested
-            start, times = time.perf_counter(), [0.0] * len(calls)
+        with parts.part() as rested:
+            begin, times = begin + rested, [0.0] * len(calls)
             for place in range(len(calls))[:: 1 - 2 * (len(found) % 2)]:
                 times[place] = time_turn(calls[place], *counts[place])
-            worked = time.perf_counter() - start
         found.append(tuple(times))
         if time.perf_counter() - whole > timing.longest:
             break

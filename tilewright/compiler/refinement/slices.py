@@ -22,6 +22,7 @@ from tilewright.runtime.host.giving_way import Others, free_cores, give_way, run
 from tilewright.search.runner.line_process import own_environment
 
 _SLICE, _AMONG = 0.002, 0.004  # seconds of work between two rests; the same where others leave no room
+_LONGEST = 0.02  # seconds of work that are rested for, where it was longer or this process stood still
 _GLANCE = 0.0005  # seconds between two looks whether others begin
 _LOOK = 0.2  # seconds between two looks at which processes there are
 _ALONE, _BESIDE = 0.1, 4.0  # cores that others use, from which on rests are so many times as long
@@ -62,8 +63,8 @@ def _sliced(process: subprocess.Popen[bytes], lock: int, rest_for_each: float) -
             continue  # it times something
         try:
             _send(started, signal.SIGSTOP)
-            rest = (time.monotonic() - begin) * rest_for_each
-            give_way(rest, times=1.0 if others.cores < _ALONE else _BESIDE)
+            worked = min(time.monotonic() - begin, _LONGEST)
+            give_way(worked * rest_for_each, times=1.0 if others.cores < _ALONE else _BESIDE)
         finally:
             _send(started, signal.SIGCONT)
             fcntl.lockf(lock, fcntl.LOCK_UN)

@@ -39,7 +39,9 @@ from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.target import Target, TargetKind
 
-LINES = 10_000  # of a function, from which code around the kernels is not optimised: LLVM's time grows faster than a function
+# Lines of a function from which code around the kernels is optimised to such a level: LLVM's time grows faster than a function.
+# Between the two the code is no larger for it; what calls hundreds of kernels spends its time in them.
+LEVELS = ((10_000, 0), (2_000, 1), (0, 3))
 
 
 def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -> Bundle:
@@ -170,7 +172,7 @@ def _call(planned: PlannedCall, number: int, table: DispatchTable, launch: int, 
 def _host_code(text: str, near: Target) -> bytes:
     """Object code of what runs around the kernels, such as 200 arguments that are looked at."""
     longest = max(function.count("\n") for function in text.split("\n}\n"))
-    return compile_object(text, near, 3 if longest < LINES else 0)
+    return compile_object(text, near, next(level for lines, level in LEVELS if longest >= lines))
 
 
 def _precision(options: CompileOptions) -> str:

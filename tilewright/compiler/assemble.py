@@ -24,6 +24,7 @@ from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.prelude_ptx import prelude_kernel, prelude_ptx
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
+from tilewright.compiler.host.strip_launches import EACH
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.table_work import with_work
 from tilewright.passes.mlir import ir, new_context
@@ -33,7 +34,7 @@ from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.program.artifact import Bundle, Memory
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node
 from tilewright.runtime.program.kernel import MicroKernel
-from tilewright.runtime.program.program import Argument, Asked, Call, Constant, Program
+from tilewright.runtime.program.program import Argument, Asked, Call, Constant, Program, StripSpan
 from tilewright.runtime.program.seal import seal_ir, stored_program
 from tilewright.runtime.program.steps import shown
 from tilewright.runtime.program.structure import Structure
@@ -60,6 +61,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
+        strips = tuple(StripSpan(tuple(s.cuts), str(s.rows), s.size, s.least, EACH) for s in emitter.strips)
     objects = dict.fromkeys(k.object for t in tables.tables for k in t.kernels)
     code = {digest: tables.code[digest] for digest in objects}
     llvm_ir = {digest: tables.llvm_ir[digest] for digest in objects}
@@ -112,6 +114,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         ragged=tuple(o.dim for o in plan.ragged),
         asked=asked_of(options, model.cut),
         prelude=prelude,
+        strips=strips,
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)

@@ -23,6 +23,7 @@ from tilewright.compiler.host.in_place import with_in_place
 from tilewright.compiler.host.launch_groups import LEAST
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
+from tilewright.compiler.host.strips import with_strips
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
@@ -157,6 +158,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         extents = {} if ragged or cut.alone or isinstance(limits, HostLimits) else extents_of(workloads)
         alike = {name: own.key for name, own in extents.items()}
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits), alike)
+        if isinstance(limits, HostLimits) and not ragged and not donated:
+            plan = with_strips(plan)
         if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
             plan = with_entries(plan, {workloads[name].key: own for name, own in extents.items()})
             workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}

@@ -28,6 +28,7 @@ from tilewright.compiler.host.plan_steps import (
     PlannedCall,
     Positive,
     Step,
+    Strips,
     Temp,
     all_steps,
     counters_of,
@@ -68,7 +69,8 @@ class Offsets:
 class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
     whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
-    that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read."""
+    that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read. moments: of
+    the calls, by the clock of the temporaries. strips: launches done by strips of rows (strips.py)."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -80,6 +82,9 @@ class HostPlan:
     sums: tuple[str, ...] = ()
     parts: Mapping[str, Expr] = field(default_factory=dict)
     in_place: set[str] = field(default_factory=set)
+    moments: list[int] = field(default_factory=list)
+    temporaries: list[Temporary] = field(default_factory=list)
+    strips: list[Strips] = field(default_factory=list)
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""
@@ -112,8 +117,7 @@ class _Planner:
     def __init__(self, named: Mapping[str, ir.Operation], workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
                  together: bool, alike: Mapping[str, object]) -> None:
         self.functions, self.main = named, (main := named[MAIN])
-        self.workloads = workloads
-        self.donated = donated
+        self.workloads, self.donated = workloads, donated
         self.block = main.regions[0].blocks[0]
         self.shapes = SymbolicShapes(main)
         self.views = Views(self.shapes)
@@ -260,7 +264,7 @@ class _Planner:
             elif op.name == "scf.if":
                 for region in op.regions:
                     self._want(region.blocks[0], [self.places[r] for r in op.results])
-        self.plan.arena = plan(temporaries, self.plan.bounds)
+        self.plan.temporaries, self.plan.arena = temporaries, plan(temporaries, self.plan.bounds)
 
     def _writes_over(self, result: ir.Value, given: ir.Value) -> bool:
         """Does the last call that reads a donated buffer, and no other at that moment, write this result over it?"""
@@ -384,6 +388,7 @@ class _Planner:
                 phases = self.phases[op]
                 first = len(self.plan.calls)
                 self.plan.calls += [self._call(call) for phase in phases for call in phase]
+                self.plan.moments += [self.moments[call].first for phase in phases for call in phase]
                 kinds = [self.workloads[callee_of(phase[0])].kind for phase in phases]
                 sizes = [len(phase) for phase in phases]
                 found += launches_of(sizes, kinds, first) if self.together else launches_in_order(sizes, first)

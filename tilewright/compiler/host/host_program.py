@@ -37,6 +37,7 @@ from tilewright.compiler.host.plan_steps import (
 )
 from tilewright.compiler.host.run_values import RunValues
 from tilewright.compiler.host.sequence_tables import SequenceTables
+from tilewright.compiler.host.strip_launches import StripLaunches, can_run, strips_ir
 from tilewright.compiler.host.table_launches import TableLaunches
 from tilewright.passes.codegen.emit import all_of, choose, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
@@ -77,6 +78,9 @@ class HostProgram:
         several = [calls for calls in self.groups if len(calls) > 1 and self._may_share(calls[0])]
         share = len(plan.calls) > ALONE and not gpu
         self.shared = {call: number for number, calls in enumerate(several) for call in calls} if share else {}
+        self.table_at_call = dict(enumerate(tables[n] for n in table_of))
+        self.strips = [s for s in plan.strips if can_run(s, plan, self.table_at_call)]
+        self.strip_of = {launch: s for s in self.strips for launch in s.launches}
 
     def _equal_calls(self) -> list[list[int]]:
         """Numbers of the calls, those together that differ in the memory of their operands alone."""
@@ -100,10 +104,15 @@ class HostProgram:
     def emit(self) -> ir.Module:
         """The module, in the current context."""
         first = {shared: call for call, shared in reversed(self.shared.items())}
-        module = ir.Module.parse(skeleton(self.arch, len(first)) + segments_ir(self.plan, self.tables, self.table_of))
+        module = ir.Module.parse(skeleton(self.arch, len(first)) + segments_ir(self.plan, self.tables, self.table_of)
+                                 + strips_ir(len(self.strips)))
         found = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in operations(module.body)}
         for shared, call in first.items():
             self._fill_shared(found[f"tw_launch_{shared}"], call)
+        self.strip_launches = StripLaunches(self.plan, self.dims, self.strips, self.table_at_call, self._fill_slots,
+                                            self.kernel_workspace)
+        for number, _ in enumerate(self.strips):
+            self.strip_launches.emit(found[f"tw_strips_{number}"], number)
         self._fill(found["tw_arena_bytes"], self._arena_bytes)
         self._fill(found["tw_check"], self._check)
         self._fill(found["tw_launches"], self._run)
@@ -140,7 +149,15 @@ class HostProgram:
 
     @cached_property
     def workspace(self) -> Expr:
-        """Bytes from one thread's workspace to the next one's, enough for any call; over the model dims."""
+        """Bytes from one thread's workspace to the next one's, enough for any call and for any strip; over the model dims."""
+        strips = Expr.of(0)
+        for s in self.strips:
+            strips = strips.maximum((s.rows // s.least).minimum(1) * s.bytes)
+        return self.kernel_workspace + strips
+
+    @cached_property
+    def kernel_workspace(self) -> Expr:
+        """Those that kernels need."""
         most, counters = Expr.of(0), list(counters_of(self.plan.steps))
         for number, *_ in self.groups:
             call = self.plan.calls[number]
@@ -231,6 +248,7 @@ class HostProgram:
         entries = [self.entry_launches.words(launch) for launch in self.launches if len(launch.calls) > 1 and self.gpu]
         self.entries = self._room(entries) if entries else None
         rooms = self._group_rooms()
+        self.strip_head, self.by_strips = self._room(self.strip_launches.words), dict[Launch, ir.Value]()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
         if stopped is not None:
@@ -264,7 +282,20 @@ class HostProgram:
         return failed if stopped is None else self._word(stopped, 0)
 
     def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
-        """One launch where the dims and pointers of a scope are known. rooms: _group_rooms."""
+        """One launch where the dims and pointers of a scope are known; nothing where it was in strips. rooms: _group_rooms."""
+        strips = self.strip_of.get(launch)
+        if strips is None:
+            self._launch_whole(run, rooms, launch, scope)
+            return
+        first = strips.launches[0]
+        if launch == first:
+            self.by_strips[first] = self.strip_launches.pays(strips, run.dims, run.table)
+        when(self.by_strips[first],
+             lambda: self.strip_launches.launch(strips, run, scope, self.strip_head) if launch == first else None,
+             lambda: self._launch_whole(run, rooms, launch, scope))
+
+    def _launch_whole(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
+        """One launch for all rows."""
         if len(launch.calls) > 1 and self.entries is not None:
             self.entry_launches.launch(launch, run, scope, self.entries)
         elif len(launch.calls) > 1:
@@ -364,11 +395,11 @@ class HostProgram:
     def _local(self, call: PlannedCall, env: Mapping[str, Index]) -> dict[str, Index]:
         return {name: emit_expr(e, env) for name, e in zip(call.workload.dims, call.dims, strict=True)}
 
-    def _fill_slots(self, number: int, kernel: int, pointer: Callable[[int], ir.Value], run: RunValues) -> None:
-        """The arguments of a kernel of a call. pointer: of an operand."""
-        call, env = self.plan.calls[number], run.dims
-        local = self._local(call, env)
-        for at, p in enumerate(self.tables[self.table_of[number]].kernels[kernel].params):
+    def _fill_slots(self, call: PlannedCall, kernel: MicroKernel, pointer: Callable[[int], ir.Value], run: RunValues,
+                    local: Mapping[str, Index]) -> None:
+        """The arguments of a kernel of a call. pointer: of an operand; local: the dims of the call."""
+        env = run.dims
+        for at, p in enumerate(kernel.params):
             if p.kind == "pointer":
                 word = pointer(p.index)
             elif p.kind == "stride":
@@ -393,7 +424,7 @@ class HostProgram:
         local = self._local(call, env)
 
         def fill(kernel_number: int) -> None:
-            self._fill_slots(number, kernel_number, pointer, run)
+            self._fill_slots(call, tab.kernels[kernel_number], pointer, run, local)
 
         shared = len({k.params for k in tab.kernels}) == 1
         if shared:

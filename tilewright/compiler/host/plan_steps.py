@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.host.row_cuts import RowCut
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.arena_plan import ALIGNMENT
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -83,6 +85,40 @@ class Launch:
         for count in self.counts or (len(self.calls),):
             yield self.calls[first : first + count]
             first += count
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Launches that follow each other and compute rows from rows: from `least` rows on a work unit takes `size` of them or fewer
+    through all, where there are several units for each thread of the machine.
+
+    rows: over the dims. cuts: how each call is cut, by its number. local: what lies between calls, a strip of it for each
+    thread; bytes of a row. gain: share of the time that is predicted to be saved at `least` rows.
+    """
+
+    launches: tuple[Launch, ...]
+    rows: Expr
+    size: int
+    least: int
+    cuts: Mapping[int, RowCut]
+    local: Mapping[Temp, int]
+    gain: float
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a strip of what lies between."""
+        return sum(map(self._room, self.local))
+
+    def places(self) -> dict[Temp, int]:
+        """Where in them each temporary begins."""
+        found, at = {}, 0
+        for temporary in self.local:
+            found[temporary] = at
+            at += self._room(temporary)
+        return found
+
+    def _room(self, temporary: Temp) -> int:
+        return -(-self.size * self.local[temporary] // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -183,8 +183,14 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
             )
         )
     launches = len({("alone", n) if call.launch < 0 else call.launch for n, call in enumerate(program.calls)})
-    tree = (*shown(program.tree), *_on_data(program))
+    tree = (*shown(program.tree), *_on_data(program), *_by_strips(program, point))
     return Explanation(program.target, point, tuple(choices), launches, tree, bool(program.ragged))
+
+
+def _by_strips(program: Program, point: Mapping[str, int]) -> list[str]:
+    """Which calls are done by strips of rows at these dims."""
+    return [f"calls {', '.join(map(str, s.calls))} by strips of {s.size} rows, {s.each} for each thread at least"
+            for s in program.strips if Expr.parse(s.rows).evaluate(point) >= s.least]
 
 
 def _on_data(program: Program) -> list[str]:

@@ -131,6 +131,17 @@ class Call(msgspec.Struct, frozen=True):
     over: str = ""
 
 
+class StripSpan(msgspec.Struct, frozen=True):
+    """Calls that a work unit takes a strip of so many rows through, from `least` rows on and `each` strips for each thread of the
+    machine. rows: text of an Expr over the dims."""
+
+    calls: tuple[int, ...]
+    rows: str
+    size: int
+    least: int
+    each: int
+
+
 class Check(msgspec.Struct, frozen=True):
     """A run-time condition that the model asserts and the compiler could not prove: expr must be 0."""
 
@@ -166,6 +177,7 @@ class Program(msgspec.Struct, frozen=True):
     tree: what the host program does where it branches or loops; empty where it launches its calls in order. graphs: are calls on
     a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take. prelude: of a ragged program
     for a GPU: the kernel that fills its block tables, whose launch number is behind those of all calls; None where it has none.
+    strips: calls on a host that are done by strips of rows.
     """
 
     target: str
@@ -196,6 +208,7 @@ class Program(msgspec.Struct, frozen=True):
     graph_memory: int = GRAPH_MEMORY
     asked: Asked = Asked()
     prelude: MicroKernel | None = None
+    strips: tuple[StripSpan, ...] = ()
     schema: int = SCHEMA
 
     @property

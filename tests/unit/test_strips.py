@@ -1,0 +1,179 @@
+"""Launches by strips of rows: which calls are cut, from how many rows on, and the same bits as without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation import outlined_model
+from tilewright.compiler.host import strip_launches, strips
+from tilewright.compiler.host.host_plan import HostPlan
+from tilewright.compiler.host.plan_steps import Strips
+from tilewright.passes.partition.cost import Machine
+from tilewright.runtime.target import Target
+
+Array = np.ndarray
+Built = tuple[ops.Graph, dict[str, Array]]
+RANDOM = np.random.default_rng(0)
+
+
+class Model:
+    """A graph whose weights are constants."""
+
+    def __init__(self, rows: tuple[str, ...] = ("T",), columns: int = 48) -> None:
+        self.graph, self.weights = ops.Graph(), dict[str, Array]()
+        self.x = self.graph.input("x", [*rows, columns])
+
+    def weight(self, *size: int) -> ops.Tensor:
+        name = f"w{len(self.weights)}"
+        self.weights[name] = (RANDOM.standard_normal(size) / np.sqrt(size[0])).astype(np.float32)
+        return self.graph.input(name, list(size))
+
+    def dense(self, x: ops.Tensor, columns: int, most: int) -> ops.Tensor:
+        return ops.matmul(x, self.weight(columns, most)) + self.weight(most)
+
+    def done(self, *results: ops.Tensor) -> Built:
+        for result in results:
+            self.graph.output(result)
+        return self.graph, self.weights
+
+
+def norm(x: ops.Tensor) -> ops.Tensor:
+    centred = x - ops.mean(x, [-1], keepdims=True)
+    return centred / ops.sqrt(ops.mean(centred * centred, [-1], keepdims=True) + 1e-5)
+
+
+def softmax_behind_dense() -> Built:
+    m = Model()
+    return m.done(ops.softmax(m.dense(m.x, 48, 80), axis=1))
+
+
+def norm_of_a_residual() -> Built:
+    m = Model()
+    return m.done(norm(m.dense(m.x, 48, 48) + m.x) * m.weight(48))
+
+
+def norm_before_dense() -> Built:
+    m = Model()
+    return m.done(m.dense(norm(m.x), 48, 80))
+
+
+def layers() -> Built:
+    """Two, of which the first one's result is a result as well."""
+    m = Model()
+    first = norm(m.dense(ops.gelu(m.dense(m.x, 48, 80)), 80, 48) + m.x)
+    return m.done(first, norm(m.dense(ops.gelu(m.dense(first, 48, 80)), 80, 48) + first))
+
+
+def rows_of_two_dims() -> Built:
+    m = Model(("B", "S"))
+    return m.done(ops.softmax(m.dense(m.x, 48, 80), axis=2))
+
+
+MODELS = {m.__name__: m for m in (softmax_behind_dense, norm_of_a_residual, norm_before_dense, layers, rows_of_two_dims)}
+
+
+def compiled(built: Built, most: int = 1000) -> tw.CompiledFunction:
+    graph, weights = built
+    dims = {name: (1, most if name == "T" else 30) for name in ("T", "B", "S") if f'"{name}"' in graph.module_text()}
+    return tw.compile(graph, dims, constants=weights, options={"builder": LocalBuilder(Target.parse("host")), "threads": 2})
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Strips]:
+    """The strips of the model that was compiled last."""
+    found: list[Strips] = []
+
+    def watched(plan: HostPlan) -> HostPlan:
+        made = strips.with_strips(plan)
+        found[:] = made.strips
+        return made
+
+    monkeypatch.setattr(outlined_model, "with_strips", watched)
+    return found
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of 8 rows from 8 on, whatever they cost."""
+    monkeypatch.setattr(strips, "GAIN", -np.inf)
+    monkeypatch.setattr(strips, "SIZES", (8,))
+    monkeypatch.setattr(strips, "ROWS", (8,))
+    monkeypatch.setattr(strip_launches, "EACH", 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
+        name: str, planned: list[Strips], request: pytest.FixtureRequest) -> None:
+    RANDOM.bit_generator.state = np.random.default_rng(1).bit_generator.state
+    whole = compiled(MODELS[name]())
+    assert not planned, "so narrow a model gains nothing"
+    request.getfixturevalue("everywhere")
+    RANDOM.bit_generator.state = np.random.default_rng(1).bit_generator.state
+    cut = compiled(MODELS[name]())
+    assert planned and all(s.local for s in planned)
+    two = name == "rows_of_two_dims"
+    for rows in ((1, 1), (1, 9), (3, 7), (5, 13)) if two else ((1,), (7,), (8,), (9,), (64,), (333,)):
+        x = np.random.default_rng(rows).standard_normal((*rows, 48)).astype(np.float32)
+        calls = (whole(x), *(cut(x, threads=threads) for threads in (1, 2, 5)))
+        for a, b, c, d in zip(*(v if isinstance(v, tuple) else (v,) for v in calls), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+            assert b.tobytes() == c.tobytes() == d.tobytes(), rows
+
+
+def test_what_lies_between_takes_no_more_than_a_strip_of_each_thread(planned: list[Strips], everywhere: None) -> None:
+    compiled(softmax_behind_dense())
+    [strip] = planned
+    assert strip.bytes == 8 * 80 * 4 and [len(launch.calls) for launch in strip.launches] == [1, 1]
+
+
+def test_strips_begin_where_they_are_predicted_to_pay(planned: list[Strips]) -> None:
+    """Rows of 3,072 columns behind a product pay from some megabytes on; no more launches are joined than what reads them."""
+    m = Model(columns=64)
+    fn = compiled(m.done(ops.softmax(m.dense(m.x, 64, 3072), axis=1)), 4096)
+    [strip] = planned
+    assert 1024 <= strip.least <= 4096 and strip.gain >= strips.GAIN
+    assert f"calls 0, 1 by strips of {strip.size} rows" in str(fn.explain(T=4096))
+    assert "strips" not in str(fn.explain(T=strip.least - 1))
+
+
+def test_a_slow_cache_makes_strips_useless() -> None:
+    machine = Machine(caches=((1 << 62, 1e10),), memory=1e10)
+    for built in (softmax_behind_dense(), layers()):
+        found: list[HostPlan] = []
+
+        def watched(plan: HostPlan, found: list[HostPlan] = found) -> HostPlan:
+            found.append(strips.with_strips(plan, machine))
+            return found[-1]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(outlined_model, "with_strips", watched)
+            compiled(built)
+        assert not found[0].strips
+
+
+@pytest.mark.parametrize("build", [
+    lambda m: ops.softmax(m.dense(m.x, 48, 80), axis=0),  # along the rows
+    lambda m: ops.sum(m.dense(m.x, 48, 80), [0]),
+    lambda m: ops.flip(m.dense(m.x, 48, 80), [0]),  # of other rows
+    lambda m: ops.cumsum(m.dense(m.x, 48, 80), 0),
+])
+def test_what_asks_other_rows_is_not_cut(build: Callable[[Model], ops.Tensor], planned: list[Strips], everywhere: None) -> None:
+    m = Model()
+    fn = compiled(m.done(build(m)))
+    assert not planned
+    x = RANDOM.standard_normal((33, 48)).astype(np.float32)
+    assert np.asarray(fn(x)).tobytes() == np.asarray(fn(x, threads=1)).tobytes()
+
+
+def test_a_donated_argument_is_written_whole(planned: list[Strips], everywhere: None) -> None:
+    m = Model()
+    graph, weights = m.done(norm(m.dense(m.x, 48, 48)))
+    tw.compile(graph, {"T": (1, 4096)}, constants=weights, donate=("x",),
+               options={"builder": LocalBuilder(Target.parse("host"))})
+    assert not planned

@@ -1,0 +1,156 @@
+"""Launches that follow each other and compute rows from rows, done strip by strip where that is predicted to pay.
+
+A product and what reads its rows, or what makes the rows of a product, or two products: a work unit then owns a strip of rows and
+takes it through all of them, and what lies between stays in the cache of its core. What that costs is predicted from bytes by the
+level of memory that they come from, so it pays from a number of rows on, below which the launches are as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.compiler.host.host_plan import HostPlan
+from tilewright.compiler.host.plan_steps import (
+    Copy,
+    If,
+    Insert,
+    Launch,
+    Loaded,
+    Loop,
+    PlannedCall,
+    Strips,
+    Temp,
+    all_steps,
+)
+from tilewright.compiler.host.row_cuts import RowCut, cut_of
+from tilewright.passes.partition.cost import Machine
+from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.runtime.program.arena_plan import plan as arena_plan
+from tilewright.runtime.shape import Expr
+
+SIZES = (64, 128, 256)  # rows of a strip
+LONGEST = 6  # launches of one strip
+GAIN = 0.002  # share of the time that has to be predicted to be saved
+ROWS = tuple(1 << n for n in range(10, 21))  # at which it is predicted
+Cuts = dict[int, RowCut]  # by number of the call
+_USUAL = Machine()
+
+
+def with_strips(plan: HostPlan, machine: Machine = _USUAL) -> HostPlan:
+    """The plan, whose temporaries that are alive during a strip's launches do not share memory. No result of it may lie in the
+    memory of an argument, whose other rows may still be read."""
+    found: list[Strips] = []
+    for run in _runs(plan.steps):
+        begin = 0
+        while begin < len(run):
+            best = max(_candidates(plan, run[begin : begin + LONGEST], machine), key=lambda s: s.gain, default=None)
+            found += [best] if best is not None else []
+            begin += len(best.launches) if best is not None else 1
+    if not found:
+        return plan
+    spans = [(plan.moments[s.launches[0].calls[0]], plan.moments[s.launches[-1].calls[-1]]) for s in found]
+    wider = []
+    for temporary in plan.temporaries:
+        first, last = temporary.birth, temporary.death
+        for low, high in spans:
+            if first <= high and last >= low:
+                first, last = min(first, low), max(last, high)
+        wider.append(replace(temporary, birth=first, death=last))
+    return replace(plan, strips=found, arena=arena_plan(wider, plan.bounds))
+
+
+def _runs(steps: Sequence[object]) -> Iterator[list[Launch]]:
+    """Launches with nothing between them."""
+    run: list[Launch] = []
+    for step in steps:
+        if isinstance(step, Launch):
+            run.append(step)
+        else:
+            yield run
+            run = []
+    yield run
+
+
+def _candidates(plan: HostPlan, launches: Sequence[Launch], machine: Machine) -> Iterator[Strips]:
+    """Strips that begin with the first of the launches, by their last one and their size."""
+    products = [plan.calls[n] for launch in launches for n in launch.calls if plan.calls[n].workload.kind is Kind.CONTRACTION]
+    for rows in dict.fromkeys(d for call in products[:1] for d in call.dims):
+        most = rows.bounds(plan.bounds)[1]
+        if rows.constant is not None or most < ROWS[0]:
+            continue
+        cuts: Cuts = {}
+        for count, launch in enumerate(launches, 1):
+            own = {n: cut_of(plan.calls[n].workload, plan.calls[n].dims, rows) for n in launch.calls}
+            if None in own.values():
+                break
+            cuts |= {n: cut for n, cut in own.items() if cut is not None}
+            local = _local(plan, cuts)
+            if count == 1 or not local:
+                continue
+            for size in SIZES:
+                least, gain = _pays(plan, cuts, local, size, most, machine)
+                if least:
+                    yield Strips(tuple(launches[:count]), rows, size, least, cuts, local, gain)
+
+
+def _local(plan: HostPlan, cuts: Cuts) -> dict[Temp, int]:
+    """Temporaries that the calls make and that they alone read, all rows by rows; bytes of a row."""
+    outside = {o.place for n, call in enumerate(plan.calls) if n not in cuts for o in call.operands}
+    for step in all_steps(plan.steps):
+        if isinstance(step, Copy):
+            outside |= {step.source, step.target}
+        elif isinstance(step, Insert):
+            outside |= {step.part.place, step.into.place}
+        elif isinstance(step, Loop):
+            outside.update(p for c in step.carried for p in (c.start.place, *c.buffers))
+        if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):
+            outside.add(step.condition.operand.place)
+    found: dict[Temp, int] = {}
+    for number, cut in cuts.items():
+        call = plan.calls[number]
+        for i, operand in enumerate(call.operands):
+            if isinstance(operand.place, Temp) and i >= len(call.workload.inputs) and operand.place not in outside:
+                found[operand.place] = cut.operands[i]
+    uses = [(o, cut.operands[i]) for n, cut in cuts.items() for i, o in enumerate(plan.calls[n].operands)]
+    whole = {o.place for o, size in uses if o.place in found and (size != found[o.place] or o.offset != Expr.of(0))}
+    return {place: size for place, size in found.items() if place not in whole}
+
+
+def _pays(plan: HostPlan, cuts: Cuts, local: dict[Temp, int], size: int, most: float, machine: Machine) -> tuple[int, float]:
+    """From how many rows on strips of so many are predicted to pay, 0 for never, and by which share of the time then."""
+    least, gain = 0, 0.0
+    for rows in reversed([r for r in ROWS if r <= most]):
+        before = sum(_seconds(plan.calls[n], cut, rows, {}, rows, machine) for n, cut in cuts.items())
+        after = sum(_seconds(plan.calls[n], cut, size, local, rows, machine) for n, cut in cuts.items()) * rows / size
+        if before - after < GAIN * before:
+            break
+        least, gain = rows, (before - after) / before
+    return least, gain
+
+
+def _seconds(call: PlannedCall, cut: RowCut, rows: int, local: dict[Temp, int], whole: int, machine: Machine) -> float:
+    """Predicted seconds of so many rows of a call, of all `whole` rows of the model, on one thread."""
+    kept = sum(local.values()) * rows
+    moved = 0.0
+    for operand, each, own in zip(call.operands, cut.operands, (*call.workload.inputs, *call.workload.outputs), strict=True):
+        if each:
+            moved += each * rows / _speed(machine, kept if operand.place in local else each * whole)
+        else:
+            size = own.dtype.bytes
+            for extent in own.dims:
+                size *= extent.evaluate({})
+            moved += size / _speed(machine, size)
+    return max(moved, _work(call.workload, cut, rows, machine))
+
+
+def _work(workload: Workload, cut: RowCut, rows: int, machine: Machine) -> float:
+    """Seconds of a call's arithmetic."""
+    flops = workload.flops.evaluate({cut.dim: rows * cut.each})
+    rate = machine.products if workload.kind is Kind.CONTRACTION else machine.operations
+    return flops / rate
+
+
+def _speed(machine: Machine, size: float) -> float:
+    """Bytes a second of what lies in so many bytes."""
+    return next((speed for most, speed in machine.caches if size <= most), machine.memory)

@@ -117,6 +117,8 @@ def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
     RANDOM.bit_generator.state = np.random.default_rng(1).bit_generator.state
     cut = compiled(MODELS[name]())
     assert planned and all(s.local for s in planned)
+    inside = [[n for launch in s.launches for n in launch.calls] for s in planned]
+    assert inside == [list(s.cuts) for s in planned] and len({n for calls in inside for n in calls}) == sum(map(len, inside))
     two = name == "rows_of_two_dims"
     for rows in ((1, 1), (1, 9), (3, 7), (5, 13)) if two else ((1,), (7,), (8,), (9,), (64,), (333,)):
         x = np.random.default_rng(rows).standard_normal((*rows, 48)).astype(np.float32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import (
@@ -25,12 +26,12 @@ from tilewright.compiler.host.plan_steps import (
 )
 from tilewright.compiler.host.row_cuts import RowCut, cut_of
 from tilewright.passes.partition.cost import Machine
-from tilewright.passes.spaces.workload import Kind, Workload
+from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.program.arena_plan import plan as arena_plan
 from tilewright.runtime.shape import Expr
 
 SIZES = (64, 128, 256)  # rows of a strip
-LONGEST = 6  # launches of one strip
+LONGEST = 5  # launches of one strip
 GAIN = 0.002  # share of the time that has to be predicted to be saved
 ROWS = tuple(1 << n for n in range(10, 21))  # at which it is predicted
 Cuts = dict[int, RowCut]  # by number of the call
@@ -91,7 +92,7 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], machine: Machine) ->
             for size in SIZES:
                 least, gain = _pays(plan, cuts, local, size, most, machine)
                 if least:
-                    yield Strips(tuple(launches[:count]), rows, size, least, cuts, local, gain)
+                    yield Strips(tuple(launches[:count]), rows, size, least, dict(cuts), local, gain)
 
 
 def _local(plan: HostPlan, cuts: Cuts) -> dict[Temp, int]:
@@ -132,23 +133,24 @@ def _pays(plan: HostPlan, cuts: Cuts, local: dict[Temp, int], size: int, most: f
 def _seconds(call: PlannedCall, cut: RowCut, rows: int, local: dict[Temp, int], whole: int, machine: Machine) -> float:
     """Predicted seconds of so many rows of a call, of all `whole` rows of the model, on one thread."""
     kept = sum(local.values()) * rows
-    moved = 0.0
-    for operand, each, own in zip(call.operands, cut.operands, (*call.workload.inputs, *call.workload.outputs), strict=True):
-        if each:
-            moved += each * rows / _speed(machine, kept if operand.place in local else each * whole)
-        else:
-            size = own.dtype.bytes
-            for extent in own.dims:
-                size *= extent.evaluate({})
-            moved += size / _speed(machine, size)
-    return max(moved, _work(call.workload, cut, rows, machine))
+    moved = sum(size / _speed(machine, size) for size in _shared(call.workload))
+    for operand, each in zip(call.operands, cut.operands, strict=True):
+        moved += each * rows / _speed(machine, kept if operand.place in local else each * whole)
+    rate = machine.products if call.workload.kind is Kind.CONTRACTION else machine.operations
+    return max(moved, _operations(call.workload) * cut.each * rows / rate)
 
 
-def _work(workload: Workload, cut: RowCut, rows: int, machine: Machine) -> float:
-    """Seconds of a call's arithmetic."""
-    flops = workload.flops.evaluate({cut.dim: rows * cut.each})
-    rate = machine.products if workload.kind is Kind.CONTRACTION else machine.operations
-    return flops / rate
+@told_once
+def _operations(workload: Workload) -> int:
+    """Of one row of it."""
+    return workload.flops.evaluate({workload.dims[0]: 1})
+
+
+@told_once
+def _shared(workload: Workload) -> list[int]:
+    """Bytes of each operand that has no rows."""
+    operands = [o for o in workload.inputs if not any(extent.symbols for extent in o.dims)]
+    return [prod(extent.evaluate({}) for extent in o.dims) * o.dtype.bytes for o in operands]
 
 
 def _speed(machine: Machine, size: float) -> float:

@@ -164,6 +164,7 @@ def test_a_slow_cache_makes_strips_useless() -> None:
     lambda m: ops.sum(m.dense(m.x, 48, 80), [0]),
     lambda m: ops.flip(m.dense(m.x, 48, 80), [0]),  # of other rows
     lambda m: ops.cumsum(m.dense(m.x, 48, 80), 0),
+    lambda m: ops.tril(m.dense(m.x, 48, 80)),  # which row it is
 ])
 def test_what_asks_other_rows_is_not_cut(build: Callable[[Model], ops.Tensor], planned: list[Strips], everywhere: None) -> None:
     m = Model()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.mlir import ir, operations
+from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.spaces.workload import Kind, Operand, Workload, told_once
 from tilewright.runtime.shape import Expr
 
 _ROLES = {Kind.CONTRACTION: "m", Kind.ROWS: "row", Kind.POINTWISE: "p"}  # of the loop over the rows
-_ELEMENTWISE = ("arith", "math", "linalg", "tensor", "func")  # dialects
+_DIALECTS = ("arith", "math", "linalg", "tensor", "func")
 _ELSEWHERE = ("linalg.index", "tensor.extract", "tensor.extract_slice", "tensor.insert_slice", "tensor.concat", "tensor.pad")
 
 
@@ -67,15 +67,16 @@ def _row_bytes(operand: Operand, dim: Expr, loop: int) -> int | None:
 @told_once
 def _stays_in_its_row(workload: Workload) -> bool:
     """Does nothing in it ask where it is, or read elsewhere than its maps say?"""
-    found: list[str] = []
+    module = ir.Module.parse(workload.ir)
+    names = [op.name for function in functions(module) for op in _inside(function)]
+    assert names, "a workload has operations"
+    return all(name.partition(".")[0] in _DIALECTS and name not in _ELSEWHERE for name in names)
 
-    def seen(op: ir.Operation) -> None:
-        found.append(op.name)
-        for region in op.regions:
-            for block in region.blocks:
-                for inner in operations(block):
-                    seen(inner)
 
-    for op in operations(ir.Module.parse(workload.ir).body):
-        seen(op)
-    return all(name.partition(".")[0] in _ELEMENTWISE and name not in _ELSEWHERE for name in found)
+def _inside(op: ir.Operation) -> Iterator[ir.Operation]:
+    """All operations in the regions of one."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in operations(block):
+                yield inner
+                yield from _inside(inner)

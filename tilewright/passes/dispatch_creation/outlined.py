@@ -166,7 +166,7 @@ def _codes(fn: ir.Operation, kind: Kind) -> dict[ir.Value, str]:
     found = {codes.op.operands[codes.codes]: codes.text for op in made if (codes := Codes.of(op)) is not None}
     for pools in (p for op in made if (p := Pools.of(op)) is not None):
         found |= {pools.op.operands[book.index]: pools.text for book in pools.books}
-        for rows in (r for op in made if (r := WholeRows.of(op)) is not None):
+        for rows in (r for v in list(root_of(fn, kind).operands)[:2] if (r := WholeRows.behind(v)) is not None):
             bits = rows.bits if isinstance(rows.bits, int) else SymbolicShapes(fn).expr(rows.bits)
             found[rows.op.operands[rows.codes]] = f"a{bits}"
     return found

@@ -27,7 +27,7 @@ class Loads:
     def read_by(self, op: ir.Operation, operand: ir.Value, region: Region) -> list[ir.Operation] | None:
         """The chain that `op` of `region` computes in place of loading `operand`; None where it loads."""
         producer = owner(operand)
-        if producer is None or self.partition.region_of.get(producer) in (None, region):
+        if producer is None or self.partition.region_of.get(producer) in (None, region) or CODES in op.attributes:
             return None
         chain = self.chain(producer) or self._once_a_step(op, operand, region)
         return None if chain is None or self._padded_factor(region, op, chain) else chain
@@ -47,7 +47,8 @@ class Loads:
         """
         region, graph = self.partition.region_of.get(op), self.partition.graph
         if CODES in op.attributes:
-            return [op]
+            inner = owner(op.operands[0]) if op.name == "tensor.pad" else None
+            return [op] if inner is None else [inner, op]
         if region is None or region.kind is not OpKind.ELEMENTWISE or op.name == "linalg.fill" or graph.constant(op):
             return None
         if COPY in op.attributes or graph.kinds[op] is OpKind.PARTS:
@@ -98,6 +99,8 @@ class Loads:
         where no loop reads it again for other columns, as in a convolution of each channel by itself, nor where rows of pixels
         are copied with their padding for the filters of a group."""
         if op != region.root or region.kind is not OpKind.CONTRACTION or not any(o.name == "tensor.pad" for o in chain):
+            return False
+        if CODES in chain[-1].attributes:
             return False
         if zeros_of(chain[-1].results[0]) is None:
             return True

@@ -64,16 +64,27 @@ class FindCodes(Pass):
 
 
 def _mark_rows(weight: ir.Operation) -> None:
-    """Marks the whole numbers of few bits that the readers of a weight multiply it by."""
+    """Marks the whole numbers of few bits that the readers of a weight multiply it by, and what surrounds them with zeros."""
     for reader in users(weight.results[0]):
         for number in (0, 1):
-            made = owner(reader.operands[number])
-            if made is not None and made.name in RESHAPES and made.results[0].type.has_static_shape:
-                inner = owner(made.operands[0])
-                if inner is not None and WholeRows.of(inner) is not None:
-                    made = _in_reading_order(inner)
+            made = _whole_in_order(owner(reader.operands[number]))
             if made is not None and WholeRows.of(made) is not None and _multiplied(made):
                 made.attributes[CODES] = ir.StringAttr.get("a")
+            if made is None or made.name != "tensor.pad" or not _multiplied(made):
+                continue
+            inner = _whole_in_order(owner(made.operands[0]))
+            whole = WholeRows.behind(made.results[0])
+            if whole is not None and inner == whole.op and len(users(inner.results[0])) == 1:
+                for op in (inner, made):
+                    op.attributes[CODES] = ir.StringAttr.get("a")
+
+
+def _whole_in_order(made: ir.Operation | None) -> ir.Operation | None:
+    """Whole numbers of few bits in the order that they are read in, where `made` only adds axes to them; else `made`."""
+    if made is None or made.name not in RESHAPES or not made.results[0].type.has_static_shape:
+        return made
+    inner = owner(made.operands[0])
+    return made if inner is None or WholeRows.of(inner) is None else _in_reading_order(inner)
 
 
 def _rounding(op: ir.Operation) -> ir.Operation | None:

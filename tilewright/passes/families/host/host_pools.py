@@ -6,7 +6,8 @@ with every vector of the pool, r[s] = sum_c x[c] * pool[s][c]; then every column
 addition of a vector of rows in place of eight multiply-adds. Source: Bit-serial Weight Pools (MLSys 2022), its second look-up,
 for vectors of rows. Sums are added in the order of the groups, whatever the number of rows. Of rows that are whole numbers of
 few bits, and pools of bytes, tables and sums are integers; for up to 5 bits tables of 16 rows in 16 bits (host_pools_narrow.py),
-where the bits are known when the kernel is chosen.
+where the bits are known when the kernel is chosen. Such rows that are pixels of an image of known extents lie side by side as one
+long row (host_pools_plane.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host import host_matmul
 from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_pools_plane import PlaneEmitter, PlaneLoops
 from tilewright.passes.families.host.host_pools_products import PoolsEmitter, row_bits
 from tilewright.passes.families.host.host_pools_window import PoolWindow, WindowEmitter
 from tilewright.passes.mlir import ir, owner
@@ -31,7 +33,7 @@ def emit(kernel: HostKernel, config: HostPoolsConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, pools = _planned(kernel, config)
-        emitter = WindowEmitter if config.window else PoolsEmitter
+        emitter = PlaneEmitter if config.plane else WindowEmitter if config.window else PoolsEmitter
         return emitter(kernel, config, plan, pools, workspace).units(begin, end)
 
     return kernel.build(body)
@@ -41,8 +43,8 @@ def tile(frame: KernelFrame, config: HostPoolsConfig, tiler: Tiler) -> None:
     """The units of `host_matmul`; of windows whole rows of pixels."""
     plan, _ = _planned(frame, config)
     product = config.product
-    if config.window:
-        pixels = PoolWindow.of(plan).pixels
+    if config.window or config.plane:
+        pixels = PlaneLoops.of(plan).shape.width if config.plane else PoolWindow.of(plan).pixels
         product = replace(product, mr=pixels, mc=pixels * config.mc)
     host_matmul.tile(frame, product, tiler)
 
@@ -60,6 +62,8 @@ def _planned(frame: KernelFrame, config: HostPoolsConfig) -> tuple[Plan, Pools]:
         raise ValueError(f"{where}: vectors of {pools.vector} values; wanted {VECTOR}")
     if config.window:
         PoolWindow.of(plan)
+    if config.plane:
+        PlaneLoops.of(plan)
     if config.bits and (row_bits(plan) is None or pools.element != "i8"):
         raise ValueError(f"{where}: wanted rows of whole numbers and a pool of bytes")
     return plan, pools

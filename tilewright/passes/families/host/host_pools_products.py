@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools, loop_of
@@ -19,7 +19,7 @@ from tilewright.passes.families.host.host_pools_permute import LANES, PermuteTab
 from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables, joined, split
 from tilewright.passes.families.host.host_pools_tables import PoolTables, transposed
 from tilewright.passes.mlir import arith, ir, llvm, maps_of, owner, vector
-from tilewright.passes.spaces.host.host_pools import NARROW_BITS, PERMUTED_COLUMNS, VECTOR, HostPoolsConfig
+from tilewright.passes.spaces.host.host_pools import INDICES, NARROW_BITS, PERMUTED_COLUMNS, VECTOR, HostPoolsConfig
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
@@ -28,12 +28,11 @@ _TURN = 8  # groups of one turn of a loop
 _PERMUTED_TURN = 4  # groups of one turn of a loop over permutations
 _PAIRS_AHEAD = 4  # of panels, whose indices are fetched while tables are made, and ahead of those that are added
 _CHAINS = {1: 8, 4: 4, 8: 4}  # columns that are added to in turn, by rows
-INDICES = 256  # values of an index
 
 
 def row_bits(plan: Plan) -> int | ir.Value | None:
     """Bits of the rows, where they are whole numbers."""
-    found = WholeRows.of(owner(plan.view.operand(plan.narrow)))
+    found = WholeRows.behind(plan.view.operand(plan.narrow))
     return None if found is None else found.bits
 
 
@@ -332,6 +331,23 @@ class PoolsEmitter:
         start = memory.address([panel, *[Index(0)] * (rank - 1)])
         at = self.kernel.offset_pointer(start, group * self.pools.tile, 1)
         return Memory(at, memory.element, (Index(0),), (Index(1),), self.kernel.index)
+
+    @property
+    def _channels(self) -> int:
+        """Vectors of channels."""
+        return next(extent for d, extent in self._axes if d == self.pools.channel)
+
+    @property
+    def _channel_loop(self) -> int:
+        return loop_of(self.plan.view, self.plan.wide, self.pools, self.pools.channel)
+
+    def _named(self, operand: int, panel: Index, taps: Mapping[int, int], channels: Index) -> Memory:
+        """The bytes of a panel at a place of the window, by loop, and a vector of channels."""
+        number = Index(0)
+        for d, extent in self._axes:
+            here = channels if d == self.pools.channel else Index(taps[loop_of(self.plan.view, self.plan.wide, self.pools, d)])
+            number = number * extent + here
+        return self._indices(operand, panel, number)
 
     def _added(self, sum_: ir.Value, named: Sequence[ir.Value], group: Index) -> ir.Value:
         """A column's sums with what its indices name of each book."""

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.passes.analysis.contraction import linear_terms
-from tilewright.passes.analysis.pools import loop_of
 from tilewright.passes.codegen.emit import Memory, constant, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops
-from tilewright.passes.families.host.host_pools_products import INDICES, PoolsEmitter
+from tilewright.passes.families.host.host_pools_products import PoolsEmitter
 from tilewright.passes.families.host.host_pools_tables import PoolTables
 from tilewright.passes.mlir import arith, ir
-from tilewright.passes.spaces.host.host_pools import VECTOR
+from tilewright.passes.spaces.host.host_pools import INDICES, VECTOR
 
 _BLOCKS = 4  # vectors of pixels whose sums stay in registers
 
@@ -68,11 +67,6 @@ class WindowEmitter(PoolsEmitter):
     @property
     def _window(self) -> PoolWindow:
         return PoolWindow.of(self.plan)
-
-    @property
-    def _channels(self) -> int:
-        """Vectors of channels."""
-        return next(extent for d, extent in self._axes if d == self.pools.channel)
 
     @property
     def _some(self) -> int:
@@ -187,10 +181,6 @@ class WindowEmitter(PoolsEmitter):
             flags = [arith.constant(ir.IntegerType.get_signless(1), int(f)) if isinstance(f, bool) else f for f in (begins, top)]
             when(arith.ori(*flags), partial(tables, down))
 
-    @property
-    def _channel_loop(self) -> int:
-        return loop_of(self.plan.view, self.plan.wide, self.pools, self.pools.channel)
-
     def _of_panel(self, panel: Index, point: Loops, piece: tuple[Index, int], start: Index) -> None:
         """Adds to a row of pixels of a panel's columns what their indices name at every place of the window."""
         blocks = self._blocks
@@ -221,7 +211,7 @@ class WindowEmitter(PoolsEmitter):
                 slot = self._slot(point, down) * self._some + i
                 for across in range(window.taps[1]):
                     for book in range(len(books)):
-                        named = self._named(books[book].index, panel, (down, across), g + i)
+                        named = self._named(books[book].index, panel, {window.down: down, window.across: across}, g + i)
                         entry = Index(arith.extui(self.kernel.index, named.load([j])))
                         for q in range(blocks):
                             found = self._tables.load(slot, book, entry, (first + q) * rows + across)
@@ -235,12 +225,3 @@ class WindowEmitter(PoolsEmitter):
             carried = loop(0, groups, 1, lambda i, *c: group(i, c), carried, self.kernel.index)
         for a, value in zip(at, carried, strict=True):
             sums.store(value, a)
-
-    def _named(self, operand: int, panel: Index, taps: tuple[int, int], channels: Index) -> Memory:
-        """The bytes of a panel at a place of the window."""
-        window, number = self._window, Index(0)
-        for d, extent in self._axes:
-            own = loop_of(self.plan.view, self.plan.wide, self.pools, d)
-            here = channels if d == self.pools.channel else Index(taps[0] if own == window.down else taps[1])
-            number = number * extent + here
-        return self._indices(operand, panel, number)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack, prepacked
+from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
@@ -17,6 +18,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 VECTOR = 8  # values of a vector of a pool, as many as f32 of a register of AVX2
+INDICES = 256  # values of an index
 ROWS = (1, 4, 8)  # that lie side by side
 NARROW_ROWS, NARROW_BITS = 16, 5  # in tables of 16 bits, and the most bits of what these hold the products of
 _BYTE = 128  # largest magnitude
@@ -25,6 +27,7 @@ SHUFFLED_COLUMNS, SHUFFLED_ENTRIES = 32, 64  # that shuffles of bytes choose for
 PERMUTED_COLUMNS, PERMUTED_ENTRIES = 64, 256  # that permutations of 64 bytes choose for, and from
 MOST_ADDED = 256  # bytes that are added in words of 16 bits beside what is carried from the other byte of the word
 _ROW_BITS = re.compile(r"a(?P<bits>.+)")
+MOST_BLOCKS = {32: 4, 64: 9}  # vectors of pixels by bytes of one, whose sums by even and odd ones stay in registers
 _MOST_TABLE, _MOST_WINDOW = 1 << 18, 1 << 20  # bytes of tables of a thread
 
 
@@ -36,7 +39,8 @@ class HostPoolsConfig(TileConfig):
     rows of so many bits at most, whose tables of 16 rows are of 16 bits. window: rows are pixels, and tables of those that are
     read serve all places of a window; groups are then of channels, and mc counts rows of pixels. shuffle: of one row, for up to
     64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. permute: the same of
-    up to 256 vectors, 64 columns by permutations of 64 bytes."""
+    up to 256 vectors, 64 columns by permutations of 64 bytes. plane: bytes of a vector of pixels, where those of `mc` rows of an
+    image lie side by side and whole numbers are multiplied; groups are then of channels. 0 where they do not."""
 
     family: ClassVar[str] = "host_pools"
     rows: int = 1
@@ -47,6 +51,7 @@ class HostPoolsConfig(TileConfig):
     window: bool = False
     shuffle: bool = False
     permute: bool = False
+    plane: int = 0
 
     @property
     def by_bytes(self) -> bool:
@@ -56,7 +61,12 @@ class HostPoolsConfig(TileConfig):
     @property
     def is_narrow(self) -> bool:
         """Are tables of 16 bits, and of 16 rows?"""
-        return 0 < self.bits <= NARROW_BITS and not self.by_bytes
+        return 0 < self.bits <= NARROW_BITS and not self.by_bytes and not self.plane
+
+    def plane_of(self, shape: PlaneShape) -> Plane:
+        """The pixels side by side, in tables of 16 bits where rows have few of them."""
+        size = 2 if self.bits <= NARROW_BITS else 4
+        return Plane(shape, self.mc, self.plane // size, size)
 
     @property
     def product(self) -> HostMatmulConfig:
@@ -131,6 +141,12 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
         config = HostPoolsConfig(rows, groups, columns, chunk, bits, True)
         if why_invalid(config, workload, limits) is None:
             yield config
+    shape = PlaneShape.of(workload)
+    for size, groups, columns in product(MOST_BLOCKS, (1, 2, 4, 8), (32, 64, 128, 256, 512)) if shape is not None else ():
+        for bits, chunk in product((*range(1, NARROW_BITS + 1), 8), (1, 2, 4, 7, 8, 14, 16, 28, 32)):
+            config = HostPoolsConfig(VECTOR, groups, columns, chunk, bits, plane=size)
+            if why_invalid(config, workload, limits) is None:
+                yield config
     for bits, groups, columns in product(range(1, NARROW_BITS + 1), (2, 4, 8, 16, 32), (256, 512, 1024, 2048)):
         config = HostPoolsConfig(NARROW_ROWS, groups, columns, NARROW_ROWS, bits)
         if why_invalid(config, workload, limits) is None:
@@ -147,7 +163,8 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
     if config.bits and (reason := _not_whole(config, form, workload, limits)) is not None:
         return reason
     known = (NARROW_ROWS,) if config.is_narrow else ROWS
-    if config.rows not in known or config.groups < 1 or config.mc < 0 or (config.mc % config.rows and not config.window):
+    if config.rows not in known or config.groups < 1 or config.mc < 0 or (
+            config.mc % config.rows and not config.window and not config.plane):
         return f"blocks: blocks of {', '.join(map(str, known))} rows, in chunks of whole blocks, not {config.rows} in {config.mc}"
     if config.shuffle and (config.rows != 1 or config.window or form.entries > SHUFFLED_ENTRIES or limits.byte_products < 2 or
                            prepacked(workload) != SHUFFLED_COLUMNS):
@@ -158,6 +175,8 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
         return reason
     if config.columns < 32 or config.columns % 32:
         return f"whole-panels: {config.columns} columns are no panels of indices, of up to 32 columns"
+    if config.plane:
+        return _no_plane(config, form, workload, limits)
     table = 0 if config.window else config.rows * config.groups * form.padded * form.books * (2 if config.is_narrow else 4)
     if table > _MOST_TABLE:
         return f"table-in-cache: tables of {table} bytes"
@@ -203,6 +222,27 @@ def _no_window(config: HostPoolsConfig, form: PoolFormat, workload: Workload) ->
     tables, sums = window_words(config, form, pixels)
     if max(tables, sums) * 4 > _MOST_WINDOW:
         return f"window-in-cache: tables of {tables * 4} and sums of {sums * 4} bytes"
+    return None
+
+
+def plane_words(config: HostPoolsConfig, form: PoolFormat, plane: Plane) -> tuple[int, int]:
+    """Words of 32 bits of tables and of sums of a unit."""
+    tables = len(plane.phases) * config.groups * form.entries * form.books * plane.stride * plane.bytes // 4
+    return tables, plane.blocks * plane.lanes * config.columns
+
+
+def _no_plane(config: HostPoolsConfig, form: PoolFormat, workload: Workload, limits: HostLimits) -> str | None:
+    """Why pixels of an image do not lie side by side, or None."""
+    shape = PlaneShape.of(workload)
+    if shape is None or config.rows != VECTOR or config.window or config.by_bytes or not config.bits:
+        return f"plane: rows are no whole pixels of an image of known extents under a window, {VECTOR} stored at once"
+    if config.plane not in MOST_BLOCKS or config.plane > limits.vector_bytes or limits.byte_products < 2:
+        return f"plane-vectors: vectors of {config.plane} bytes on a target with {limits.vector_bytes}"
+    if config.mc < 1 or shape.height % config.mc:
+        return f"strips: {shape.height} rows in strips of {config.mc}"
+    tables, sums = plane_words(config, form, config.plane_of(shape))
+    if max(tables, sums) * 4 > _MOST_WINDOW:
+        return f"plane-in-cache: tables of {tables * 4} and sums of {sums * 4} bytes"
     return None
 
 

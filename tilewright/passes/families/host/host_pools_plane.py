@@ -1,0 +1,209 @@
+"""Convolutions of whole numbers with filters out of pools: a strip of the image as one row of pixels, in whole vectors.
+
+A work unit is some rows of pixels of the result by some filters. For some groups of eight channels at a time the pixels that are
+read become bytes, then tables of their products with the pool, which all filters and places of the window read, a step further
+along. All sums of a filter stay in registers, as far as they fit, while the places and groups are gone through, so that an index
+is read once for many pixels. Source: Bit-serial Weight Pools (MLSys 2022), its second look-up, for vectors of pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.passes.analysis.contraction import linear_terms
+from tilewright.passes.codegen.emit import Memory, constant, integer_type, loop, when
+from tilewright.passes.codegen.host_kernel import Grid
+from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.product_code import ProductCode, coords_of
+from tilewright.passes.families.host.host_matmul_plan import Plan
+from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_pools_narrow import ENTRY
+from tilewright.passes.families.host.host_pools_plane_tables import PlaneTables
+from tilewright.passes.families.host.host_pools_products import PoolsEmitter
+from tilewright.passes.mlir import arith, ir
+from tilewright.passes.spaces.host.host_pools import INDICES, MOST_BLOCKS, VECTOR, sums_in_16_bits
+from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
+
+
+@dataclass(frozen=True)
+class PlaneLoops:
+    """Row and pixel of the result, and the window's loops along them."""
+
+    row: int
+    pixel: int
+    down: int
+    across: int
+    shape: PlaneShape
+
+    @staticmethod
+    def of(plan: Plan) -> PlaneLoops:
+        """ValueError where rows are no pixels, in rows of known number and length, that windows pass over."""
+        view, where = plan.view, f"{plan.view.op.name} at {plan.view.op.location}"
+        found = {}
+        for e in view.maps[plan.narrow].results:
+            terms = linear_terms(e) or {}
+            rows, taps = [d for d in terms if d in plan.rows], [d for d in terms if d in view.k]
+            if len(terms) == 2 and len(rows) == len(taps) == 1 and terms[taps[0]] == 1 and terms[rows[0]] > 0:
+                found[rows[0]] = (taps[0], terms[rows[0]])
+        if [d for d in plan.rows if d in found] != list(plan.rows[-2:]) or len(found) != 2:
+            raise ValueError(f"{where}: wanted windows over the last two loops of rows")
+        row, pixel = plan.rows[-2:]
+        sizes = [view.extents[d].constant for d in (row, pixel, found[row][0], found[pixel][0])]
+        if any(e is None for e in sizes):
+            raise ValueError(f"{where}: wanted a window and an image of known extents")
+        height, width, down, across = (e or 0 for e in sizes)
+        shape = PlaneShape(height, width, (down, across), (found[row][1], found[pixel][1]))
+        return PlaneLoops(row, pixel, found[row][0], found[pixel][0], shape)
+
+
+@dataclass(frozen=True)
+class PlaneEmitter(PoolsEmitter):
+    """Of units of `config.mc` rows of pixels; `config.groups` counts vectors of channels."""
+
+    @property
+    def _loops(self) -> PlaneLoops:
+        return PlaneLoops.of(self.plan)
+
+    @property
+    def _plane(self) -> Plane:
+        return self.config.plane_of(self._loops.shape)
+
+    @property
+    def _some(self) -> int:
+        return min(self.config.groups, self._channels)
+
+    @property
+    def _size(self) -> int:
+        """Sums of a filter."""
+        return self._plane.blocks * self._plane.lanes
+
+    def _areas(self) -> dict[str, int]:
+        books, plane, words = len(self.pools.books), self._plane, PlaneTables.width(self.config.bits) // 16
+        entries = len(plane.phases) * self._some * books * self.pools.entries + INDICES - self.pools.entries
+        return {"pool": books * self.pools.entries * ENTRY, "pixels": plane.stride * VECTOR * words // 4,
+                "tables": entries * plane.stride * words // 2, "sums": self._size * self.config.columns,
+                "results": self.config.columns * self.config.rows}
+
+    @property
+    def _made(self) -> PlaneTables:
+        width = PlaneTables.width(self.config.bits)
+        memories = [self._memory(area, integer_type(bits)) for area, bits in
+                    (("pixels", width // 2), ("pool", 32), ("tables", width))]
+        return PlaneTables(self.kernel.evaluator, self.pools, self._plane, self.config.bits, self.config.plane, self._some, *memories)
+
+    def units(self, begin: Index, end: Index) -> Grid:
+        ev, plan, index = self.kernel.evaluator, self.plan, self.kernel.index
+        count, at, wide = ev.emit(plan.view.extents[plan.column]), self.kernel.loops[0].numbers(ev), self._loops.shape.width
+
+        def unit(u: Index) -> None:
+            here = at(u)
+            (low, _), first = here.span("rows"), here.first("columns")
+            self._unit(low // wide, first, count)
+
+        when(begin.lt(end), self._made.fill)
+        loop(begin, end, 1, unit, index=index)
+        return self._grid
+
+    def _unit(self, low: Index, first: Index, count: Index) -> None:
+        """The strip of rows of pixels from `low` on, by the columns from `first` on."""
+        index, tile, shape, sums = self.kernel.index, self.pools.tile, self._loops.shape, self._memory("sums", self._sum)
+        panels, panel = (count - first).min(self.config.columns).ceildiv(tile), first // tile
+        lanes, zero = self.config.plane // 4, constant(self._sum, 0, self.config.plane // 4)
+        loop(0, panels * (tile * self._size), lanes, lambda i: sums.store(zero, [Index.ramp(i, lanes)]), index=index)
+        loops: Loops = [None for _ in self.plan.view.extents]
+        point = self._point(loops, low * shape.width)
+
+        def piece(g: Index, groups: int) -> None:
+            loop(0, groups, 1, lambda i: self._make(point, g + i, i), index=index)
+            loop(0, panels, 1, lambda p: loop(0, tile, 1, lambda j: self._of_column(
+                (panel + p, j), p * tile + j, (g, groups)), index=index), index=index)
+
+        some, channels = self._some, self._channels
+        whole = channels // some * some
+        loop(0, whole, some, lambda g: piece(g, some), index=index)
+        if channels > whole:
+            piece(Index(whole), channels - whole)
+        self._put_in_order(panels * tile)
+
+        def finish(r: Index) -> None:
+            row, rows = low + r, self.config.rows
+            loop(0, -(-shape.width // rows), 1, lambda q: self._results(
+                loops, (row * shape.width + q * rows, (row + 1) * shape.width), first, count,
+                r * self._plane.wide + q * rows, self._size), index=index)
+
+        loop(0, self.config.mc, 1, finish, index=index)
+
+    def _make(self, point: Loops, group: Index, number: Index) -> None:
+        """The tables of a group of channels, the `number`-th that is kept."""
+        tables, plane, loops, shape = self._made, self._plane, self._loops, self._loops.shape
+        view, which = self.plan.view, self.plan.narrow
+        channel = self._channel_loop
+        for phase, starts in enumerate(plane.phases):
+
+            def pixel(y: Index, x: Index, starts: tuple[int, int] = starts) -> None:
+                here = list(point)
+                row = point[loops.row]
+                assert row is not None
+                for place, loop_, tap, base, axis in ((y, loops.row, loops.down, row, 0), (x, loops.pixel, loops.across, Index(0), 1)):
+                    last = (plane.rows, shape.width)[axis] - 1
+                    there = place.min(last)
+                    here[loop_] = base + there
+                    here[tap] = ((place - there) * shape.steps[axis] + starts[axis]).min(shape.taps[axis] - 1)
+                here[channel] = Index.ramp(group * VECTOR, VECTOR)
+                value = self.kernel.evaluator.element(view.operand(which), coords_of(view, which, here))
+                tables.put(splat_to(ProductCode(view.product).factor(which, value), VECTOR), y * plane.wide + x)
+
+            def row(y: Index, pixel: Callable[[Index, Index], None] = pixel) -> None:
+                loop(0, plane.wide, 1, lambda x: pixel(y, x), index=self.kernel.index)
+
+            loop(0, plane.tall, 1, row, index=self.kernel.index)
+            tables.make(phase, number)
+
+    def _of_column(self, column: tuple[Index, Index], number: Index, piece: tuple[Index, int]) -> None:
+        """Adds to the sums of a column, the `number`-th of the unit, what its indices name at every place of the window.
+        column: its panel and its place in that."""
+        tables, lanes, blocks = self._made, self._plane.lanes, self._plane.blocks
+        sums, vector, (g, groups) = self._memory("sums", self._sum), self.config.plane // 4, piece
+        parts = -(-blocks // (MOST_BLOCKS[self.config.plane] * (3 - tables.sums)))
+
+        for part in range(parts):
+            low, high = blocks * part // parts, blocks * (part + 1) // parts
+            at = [[Index.ramp(number * self._size + (low * lanes + n * vector), vector)] for n in range((high - low) * tables.sums)]
+
+            def group(i: Index, given: Sequence[ir.Value], low: int = low) -> list[ir.Value]:
+                return tables.add(given, self._places(column, g, i, low * lanes), sums_in_16_bits(self.config.bits) or 1)
+
+            carried = [sums.load(a) for a in at]
+            carried = group(Index(0), carried) if groups == 1 else \
+                loop(0, groups, 1, lambda i, *c, group=group: group(i, c), carried, self.kernel.index)
+            for a, value in zip(at, carried, strict=True):
+                sums.store(value, a)
+
+    def _places(self, column: tuple[Index, Index], first: Index, group: Index, pixel: int) -> list[Callable[[], Index]]:
+        """Where the tables hold what a column's indices name of a group, from a pixel on."""
+        tables, plane, loops, found = self._made, self._plane, self._loops, list[Callable[[], Index]]()
+        panel, j = column
+
+        def place(book: int, operand: int, down: int, across: int) -> Index:
+            entry = self._named(operand, panel, {loops.down: down, loops.across: across}, first + group).load([j])
+            phase, along = plane.place(down, across)
+            return tables.place(phase, group, book, Index(arith.extui(self.kernel.index, entry))) + (along + pixel)
+
+        for down in range(plane.shape.taps[0]):
+            for across in range(plane.shape.taps[1]):
+                for book, named in enumerate(self.pools.books):
+                    found.append(lambda b=book, o=named.index, d=down, a=across: place(b, o, d, a))
+        return found
+
+    def _put_in_order(self, columns: Index) -> None:
+        """Sums by even and odd pixels as those of pixels side by side."""
+        tables, sums, lanes = self._made, self._memory("sums", self._sum), self.config.plane // 4
+
+        def block(i: Index) -> None:
+            at = [[Index.ramp(i + n * lanes, lanes)] for n in range(tables.sums)]
+            for a, value in zip(at, tables.in_order([sums.load(a) for a in at]), strict=True):
+                sums.store(value, a)
+
+        if tables.sums > 1:
+            loop(0, columns * self._size, self._plane.lanes, block, index=self.kernel.index)

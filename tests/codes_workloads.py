@@ -151,3 +151,17 @@ def outlined(graph: ops.Graph, limits: HostLimits | None, rows: int | None = Non
         layout = [d.constant for d in layouts[number]]
         given.append(packed(bound[layout[0]], tuple(layout[1:])) if layout else bound.get(number))
     return replace(found, name="codes"), given
+
+
+def rounded(x: np.ndarray, bits: int, per: str = "tensor",
+            span: tuple[float, float] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers and scale that `ops.round_to_bits` makes of x, in the arithmetic of f32."""
+    axis = None if per == "tensor" else -1
+    low, high = (x.min(axis), x.max(axis)) if span is None else np.float32(span)
+    top = np.float32((1 << bits) - 1)
+    step = ((np.maximum(high, np.float32(0)) - np.minimum(low, np.float32(0))) / top).astype(np.float32)
+    with np.errstate(divide="ignore"):
+        by = np.where(step > 0, np.float32(1) / step, np.float32(0)).astype(np.float32)
+    zero = np.rint(np.minimum(low, np.float32(0)) * by * np.float32(-1))
+    wide = (lambda a: a) if per == "tensor" else (lambda a: a[:, None])
+    return np.clip(np.rint(x * wide(by)) + wide(zero), 0, top) - wide(zero), step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from codes_workloads import rounded
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -14,20 +15,6 @@ from tilewright.runtime.host.host_cpu import cpu_features
 RNG = np.random.default_rng(8)
 PERMUTED = ((1, 64, 100, 2400), (2, 130, 97, 1200), (1, 100, 300, 4096))  # more groups than are added in 16 bits at once
 needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")
-
-
-def rounded(x: np.ndarray, bits: int, per: str = "tensor",
-            span: tuple[float, float] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers and scale in the arithmetic of f32."""
-    axis = None if per == "tensor" else -1
-    low, high = (x.min(axis), x.max(axis)) if span is None else np.float32(span)
-    top = np.float32((1 << bits) - 1)
-    step = ((np.maximum(high, np.float32(0)) - np.minimum(low, np.float32(0))) / top).astype(np.float32)
-    with np.errstate(divide="ignore"):
-        by = np.where(step > 0, np.float32(1) / step, np.float32(0)).astype(np.float32)
-    zero = np.rint(np.minimum(low, np.float32(0)) * by * np.float32(-1))
-    wide = (lambda a: a) if per == "tensor" else (lambda a: a[:, None])
-    return np.clip(np.rint(x * wide(by)) + wide(zero), 0, top) - wide(zero), step
 
 
 @pytest.mark.parametrize("books,entries,n,k,target", [(1, 40, 40, 72, "host:x86-64-v3"), (2, 256, 264, 24, "host:x86-64-v3"),

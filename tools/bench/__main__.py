@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compile": ("tools.bench.compile_time", "processor time of cold compiles of whole models, workers too, and peak memory"),
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32 and MatMulNBits, from memory"),
+    "pooled-layers": ("tools.bench.pooled_layers", "convolutions out of pools by bits of their images, against int8 ones"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),
     "columns": ("tools.bench.partition.columns", "sums down the columns, beside the speed at which the same bytes can be read"),
     "optimizers": ("tools.bench.partition.optimizers", "AdamW and LAMB over the parameters of BERT-base, against torch"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.passes.analysis.contraction import linear_terms
-from tilewright.passes.codegen.emit import Memory, constant, integer_type, loop, when
+from tilewright.passes.codegen.emit import constant, integer_type, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
@@ -22,7 +23,7 @@ from tilewright.passes.families.host.host_pools_narrow import ENTRY
 from tilewright.passes.families.host.host_pools_plane_tables import PlaneTables
 from tilewright.passes.families.host.host_pools_products import PoolsEmitter
 from tilewright.passes.mlir import arith, ir
-from tilewright.passes.spaces.host.host_pools import INDICES, MOST_BLOCKS, VECTOR, sums_in_16_bits
+from tilewright.passes.spaces.host.host_pools import FUSED, INDICES, MOST_BLOCKS, VECTOR, sums_in_16_bits
 from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
 
 
@@ -90,7 +91,9 @@ class PlaneEmitter(PoolsEmitter):
         width = PlaneTables.width(self.config.bits)
         memories = [self._memory(area, integer_type(bits)) for area, bits in
                     (("pixels", width // 2), ("pool", 32), ("tables", width))]
-        return PlaneTables(self.kernel.evaluator, self.pools, self._plane, self.config.bits, self.config.plane, self._some, *memories)
+        config = self.config
+        return PlaneTables(self.kernel.evaluator, self.pools, self._plane, config.bits, config.plane, config.dot == FUSED,
+                           self._some, *memories)
 
     def units(self, begin: Index, end: Index) -> Grid:
         ev, plan, index = self.kernel.evaluator, self.plan, self.kernel.index
@@ -137,19 +140,18 @@ class PlaneEmitter(PoolsEmitter):
     def _make(self, point: Loops, group: Index, number: Index) -> None:
         """The tables of a group of channels, the `number`-th that is kept."""
         tables, plane, loops, shape = self._made, self._plane, self._loops, self._loops.shape
-        view, which = self.plan.view, self.plan.narrow
-        channel = self._channel_loop
+        view, which, channel = self.plan.view, self.plan.narrow, self._channel_loop
         for phase, starts in enumerate(plane.phases):
 
             def pixel(y: Index, x: Index, starts: tuple[int, int] = starts) -> None:
                 here = list(point)
                 row = point[loops.row]
                 assert row is not None
-                for place, loop_, tap, base, axis in ((y, loops.row, loops.down, row, 0), (x, loops.pixel, loops.across, Index(0), 1)):
-                    last = (plane.rows, shape.width)[axis] - 1
-                    there = place.min(last)
-                    here[loop_] = base + there
-                    here[tap] = ((place - there) * shape.steps[axis] + starts[axis]).min(shape.taps[axis] - 1)
+                for axis, (place, base) in enumerate(((y, row), (x, Index(0)))):
+                    there = place.min((plane.rows, shape.width)[axis] - 1)
+                    here[(loops.row, loops.pixel)[axis]] = base + there
+                    tap = (place - there) * shape.steps[axis] + starts[axis]
+                    here[(loops.down, loops.across)[axis]] = tap.min(shape.taps[axis] - 1)
                 here[channel] = Index.ramp(group * VECTOR, VECTOR)
                 value = self.kernel.evaluator.element(view.operand(which), coords_of(view, which, here))
                 tables.put(splat_to(ProductCode(view.product).factor(which, value), VECTOR), y * plane.wide + x)
@@ -169,7 +171,8 @@ class PlaneEmitter(PoolsEmitter):
 
         for part in range(parts):
             low, high = blocks * part // parts, blocks * (part + 1) // parts
-            at = [[Index.ramp(number * self._size + (low * lanes + n * vector), vector)] for n in range((high - low) * tables.sums)]
+            start = number * self._size + low * lanes
+            at = [[Index.ramp(start + n * vector, vector)] for n in range((high - low) * tables.sums)]
 
             def group(i: Index, given: Sequence[ir.Value], low: int = low) -> list[ir.Value]:
                 return tables.add(given, self._places(column, g, i, low * lanes), sums_in_16_bits(self.config.bits) or 1)
@@ -185,15 +188,14 @@ class PlaneEmitter(PoolsEmitter):
         tables, plane, loops, found = self._made, self._plane, self._loops, list[Callable[[], Index]]()
         panel, j = column
 
-        def place(book: int, operand: int, down: int, across: int) -> Index:
-            entry = self._named(operand, panel, {loops.down: down, loops.across: across}, first + group).load([j])
+        def place(book: int, down: int, across: int) -> Index:
+            named = self._named(self.pools.books[book].index, panel, {loops.down: down, loops.across: across}, first + group)
             phase, along = plane.place(down, across)
-            return tables.place(phase, group, book, Index(arith.extui(self.kernel.index, entry))) + (along + pixel)
+            return tables.place(phase, group, book, Index(arith.extui(self.kernel.index, named.load([j])))) + (along + pixel)
 
         for down in range(plane.shape.taps[0]):
             for across in range(plane.shape.taps[1]):
-                for book, named in enumerate(self.pools.books):
-                    found.append(lambda b=book, o=named.index, d=down, a=across: place(b, o, d, a))
+                found += [partial(place, book, down, across) for book in range(len(self.pools.books))]
         return found
 
     def _put_in_order(self, columns: Index) -> None:

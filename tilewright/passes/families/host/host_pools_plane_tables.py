@@ -23,12 +23,14 @@ from tilewright.passes.spaces.host.pool_plane import Plane
 _PAIRS = 4  # of channels, which the first words of an entry of the pool are; the next is what sums start from
 _BESIDE = 2  # entries whose products hide the latency of each other
 _BYTES = {32: "llvm.x86.avx2.pmadd.ub.sw", 64: "llvm.x86.avx512.pmaddubs.w.512"}
+_FUSED = "llvm.x86.avx512.vpdpwssd.512"
 _WORDS = {32: "llvm.x86.avx2.pmadd.wd", 64: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 @dataclass(frozen=True)
 class PlaneTables:
-    """bits: of the pixels, 8 for tables of 32 bits. size: bytes of a vector. groups: of channels whose tables are kept.
+    """bits: of the pixels, 8 for tables of 32 bits. size: bytes of a vector. fused: is there vpdpwssd, which adds the products of
+    vpmaddwd to words of 32 bits? groups: of channels whose tables are kept.
     pixels: [pixel][channel] of one group. pool: words of 32 bits, ENTRY an entry. tables: [phase][group][book][entry][pixel]."""
 
     evaluator: Evaluator
@@ -36,6 +38,7 @@ class PlaneTables:
     plane: Plane
     bits: int
     size: int
+    fused: bool
     groups: int
     pixels: Memory
     pool: Memory
@@ -101,15 +104,22 @@ class PlaneTables:
                     at = (s + b) * ENTRY + base
                     total = self._spread(at + _PAIRS, kind) if self._middle else None
                     for p, pair in enumerate(pairs):
-                        made = intrinsic((_BYTES if self._width == 16 else _WORDS)[self.size], kind,
-                                         [pair, self._spread(at + p, pair.type)])
-                        total = made if total is None else arith.addi(total, made)
+                        total = self._multiplied(total, pair, self._spread(at + p, pair.type), kind)
                     self.tables.store(total, [Index.ramp(self.place(phase, group, book, s + b) + pixel, lanes_of(total))])
 
             whole = entries - entries % _BESIDE
             loop(0, whole, _BESIDE, lambda s: several(s, _BESIDE), index=self.evaluator.index_type)
             if entries > whole:
                 several(Index(whole), entries - whole)
+
+    def _multiplied(self, total: ir.Value | None, a: ir.Value, b: ir.Value, kind: ir.Type) -> ir.Value:
+        """total + the products of pairs; of bytes in words of 16 bits, of those in 32."""
+        words = ir.VectorType(a.type).element_type == integer_type(16)
+        if words and self.fused:
+            zero = constant(integer_type(32), 0, self.size // 4)
+            return intrinsic(_FUSED, kind, [zero if total is None else total, a, b])
+        made = intrinsic((_WORDS if words else _BYTES)[self.size], kind, [a, b])
+        return made if total is None else arith.addi(total, made)
 
     def place(self, phase: int, group: Index, book: int, entry: Index | int) -> Index:
         """Of the products with an entry."""
@@ -153,8 +163,8 @@ class PlaneTables:
                     done[q] = arith.addi(done[q], total)
                     continue
                 for odd in (0, 1):
-                    picked = intrinsic(_WORDS[self.size], done[2 * q].type, [total, self._picks(odd)])
-                    done[2 * q + odd] = arith.addi(done[2 * q + odd], picked)
+                    before = done[2 * q + odd]
+                    done[2 * q + odd] = self._multiplied(before, total, self._picks(odd), before.type)
         return done
 
     def _picks(self, odd: int) -> ir.Value:

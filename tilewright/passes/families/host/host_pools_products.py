@@ -18,7 +18,7 @@ from tilewright.passes.families.host.host_pools_narrow import LOW_ROWS, NarrowTa
 from tilewright.passes.families.host.host_pools_permute import LANES, PermuteTables
 from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables, joined, split
 from tilewright.passes.families.host.host_pools_tables import PoolTables, transposed
-from tilewright.passes.mlir import arith, ir, llvm, maps_of, owner, vector
+from tilewright.passes.mlir import arith, ir, llvm, maps_of, vector
 from tilewright.passes.spaces.host.host_pools import INDICES, NARROW_BITS, PERMUTED_COLUMNS, VECTOR, HostPoolsConfig
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr

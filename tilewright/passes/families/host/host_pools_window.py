@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.passes.analysis.contraction import linear_terms
-from tilewright.passes.codegen.emit import Memory, constant, loop, when
+from tilewright.passes.codegen.emit import constant, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_plan import Plan

@@ -18,6 +18,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 VECTOR = 8  # values of a vector of a pool, as many as f32 of a register of AVX2
+FUSED = 4  # products of bytes that an instruction adds, where one adds products of words to 32 bits as well (VNNI)
 INDICES = 256  # values of an index
 ROWS = (1, 4, 8)  # that lie side by side
 NARROW_ROWS, NARROW_BITS = 16, 5  # in tables of 16 bits, and the most bits of what these hold the products of
@@ -40,7 +41,8 @@ class HostPoolsConfig(TileConfig):
     read serve all places of a window; groups are then of channels, and mc counts rows of pixels. shuffle: of one row, for up to
     64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. permute: the same of
     up to 256 vectors, 64 columns by permutations of 64 bytes. plane: bytes of a vector of pixels, where those of `mc` rows of an
-    image lie side by side and whole numbers are multiplied; groups are then of channels. 0 where they do not."""
+    image lie side by side and whole numbers are multiplied; groups are then of channels. 0 where they do not. dot: of
+    such the products of bytes that an instruction adds (HostLimits)."""
 
     family: ClassVar[str] = "host_pools"
     rows: int = 1
@@ -52,6 +54,7 @@ class HostPoolsConfig(TileConfig):
     shuffle: bool = False
     permute: bool = False
     plane: int = 0
+    dot: int = 0
 
     @property
     def by_bytes(self) -> bool:
@@ -142,9 +145,11 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
         if why_invalid(config, workload, limits) is None:
             yield config
     shape = PlaneShape.of(workload)
-    for size, groups, columns in product(MOST_BLOCKS, (1, 2, 4, 8), (32, 64, 128, 256, 512)) if shape is not None else ():
-        for bits, chunk in product((*range(1, NARROW_BITS + 1), 8), (1, 2, 4, 7, 8, 14, 16, 28, 32)):
-            config = HostPoolsConfig(VECTOR, groups, columns, chunk, bits, plane=size)
+    strips = [] if shape is None else [n for n in range(1, 65) if shape.height % n == 0]
+    for size, groups, columns in product(MOST_BLOCKS, (1, 2, 4, 8), (32, 64, 128, 256, 512)):
+        for bits, chunk in product((*range(1, NARROW_BITS + 1), 8), strips):
+            dot = limits.byte_products if size == limits.vector_bytes else 2
+            config = HostPoolsConfig(VECTOR, groups, columns, chunk, bits, plane=size, dot=dot)
             if why_invalid(config, workload, limits) is None:
                 yield config
     for bits, groups, columns in product(range(1, NARROW_BITS + 1), (2, 4, 8, 16, 32), (256, 512, 1024, 2048)):
@@ -236,8 +241,9 @@ def _no_plane(config: HostPoolsConfig, form: PoolFormat, workload: Workload, lim
     shape = PlaneShape.of(workload)
     if shape is None or config.rows != VECTOR or config.window or config.by_bytes or not config.bits:
         return f"plane: rows are no whole pixels of an image of known extents under a window, {VECTOR} stored at once"
-    if config.plane not in MOST_BLOCKS or config.plane > limits.vector_bytes or limits.byte_products < 2:
-        return f"plane-vectors: vectors of {config.plane} bytes on a target with {limits.vector_bytes}"
+    if config.plane not in MOST_BLOCKS or config.plane > limits.vector_bytes or not 2 <= config.dot <= limits.byte_products or \
+            (config.dot == FUSED and config.plane != 64):
+        return f"plane-vectors: vectors of {config.plane} bytes and {config.dot} products on a target with {limits.vector_bytes}"
     if config.mc < 1 or shape.height % config.mc:
         return f"strips: {shape.height} rows in strips of {config.mc}"
     tables, sums = plane_words(config, form, config.plane_of(shape))

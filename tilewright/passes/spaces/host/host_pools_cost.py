@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.passes.spaces.host.host_pools import VECTOR, HostPoolsConfig, PoolFormat, extents_of, pixels_of
+from tilewright.passes.spaces.host.pool_plane import PlaneShape
 from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -25,6 +26,10 @@ def kernel_cost(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
     assert form is not None
     rows, books, pixels = config.rows, form.books, pixels_of(workload) if config.window else None
     shared = 1 if pixels is None else pixels[1] * pixels[2]  # places of a window that a table serves
+    plane = PlaneShape.of(workload) if config.plane else None
+    wide = pixels[0] if pixels is not None else 1
+    if plane is not None:
+        shared, wide = plane.taps[0] * plane.taps[1], plane.width
     looked_up = books * max(2 / _LOADS, 1 / _ADDS) + (1 + 2 / _LOADS) / config.groups
     made = books * form.padded * (VECTOR if rows > 1 else 1) / _ADDS
     cycles = looked_up + made / config.columns / shared  # of a vector of rows, for one vector of the pool
@@ -33,7 +38,7 @@ def kernel_cost(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
         tiles={"rows": rows, "columns": 32},
         pads={"rows": rows},
         least={"rows": rows},
-        units={"batch": 1, "rows": config.mc * (pixels[0] if pixels is not None else 1), "columns": config.columns},
+        units={"batch": 1, "rows": config.mc * wide, "columns": config.columns},
         rate=min(1.0, rows * VECTOR / (2 * VECTOR * cycles) / VECTOR),
         copied=Footprint(round(form.padded * rows * books / VECTOR * 4), "depth"),
         footprints={"indices": Footprint(config.columns * books // VECTOR or 1, "depth"),

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.host.host_pools import (
+    FUSED,
     NARROW_BITS,
     NARROW_ROWS,
     PERMUTED_COLUMNS,
+    VECTOR,
     HostPoolsConfig,
     PoolFormat,
     extents_of,
     pixels_of,
+    plane_words,
     row_bits,
     sums_in_16_bits,
     why_invalid,
     window_words,
 )
+from tilewright.passes.spaces.host.pool_plane import PlaneShape
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -25,6 +29,10 @@ from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, 
 
 _COUNTED = "not kept: loads counted, pool of 64, 2048 columns: tables of 16 KB stay in the first-level cache"
 _STEP = 256  # columns
+_PLANE_BITS = (3, 4, NARROW_BITS, 8)  # of pixels side by side; fewer than three are added up as three are
+_PLANE_COLUMNS = 512
+_PIXEL, _PLACE = 8, 2  # cycles to make bytes of a pixel's eight channels, and to find what an index names
+_FAR = ((0, 1.0), (1, 1.4), (2, 4.0))  # how many times as long loads take, by the caches that tables do not fit
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,10 @@ def default(workload: Workload, limits: HostLimits,
         groups = max(1, 1 << max(0, room.bit_length() - 1))
         return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 8), width, rows, whole)
 
+    if bits is not None and (made := _planes(workload, limits)):
+        tree: Node = switch(str(bits), [(c.bits, Leaf(n)) for n, c in enumerate(made[:-1])], Leaf(len(made) - 1)) \
+            if bits.constant is None else Leaf(next(n for n, c in enumerate(made) if c.bits >= bits.constant))
+        return _used(list(made), tree)
     windowed = _windowed(workload, limits, thresholds, 8 if bits is not None else 0)
     if windowed is not None:
         return (windowed,), Leaf(0)
@@ -124,6 +136,51 @@ def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bi
             return config
     last = HostPoolsConfig(rows, 1, width, 1, bits, True)
     return last if why_invalid(last, workload, limits) is None else None
+
+
+def _planes(workload: Workload, limits: HostLimits) -> list[HostPoolsConfig]:
+    """Pixels side by side by bits, the fewest first; those of more bits serve fewer as well where they take no more cycles."""
+    kept: list[tuple[float, HostPoolsConfig]] = []
+    for bits in reversed(_PLANE_BITS):
+        found = _plane(workload, limits, bits)
+        if found is not None and (not kept or found[0] < kept[-1][0]):
+            kept.append(found)
+    return [config for _, config in reversed(kept)]
+
+
+def _plane(workload: Workload, limits: HostLimits, bits: int) -> tuple[float, HostPoolsConfig] | None:
+    """The strips, filters and groups of channels that take the fewest cycles by count on the threads there are, for one image,
+    and these. None where pixels do not lie side by side."""
+    form, shape, columns = PoolFormat.of(workload), PlaneShape.of(workload), extents_of(workload).columns.constant
+    if form is None or shape is None or columns is None:
+        return None
+    threads, size = max(1, limits.threads or limits.cores), min(64, limits.vector_bytes)
+    groups = (workload.size("k").constant or 0) // (VECTOR * shape.taps[0] * shape.taps[1])
+    widths = {min(_PLANE_COLUMNS, -(-columns // (32 * parts)) * 32) for parts in range(1, 2 * threads + 1)}
+    found = [(_plane_cycles(c, form, shape, (groups, columns, threads), limits), c.columns, -c.mc, c.groups, c)
+             for rows in range(1, shape.height + 1) if shape.height % rows == 0 for width in widths for some in (1, 2, 4, 8)
+             if why_invalid(c := HostPoolsConfig(VECTOR, min(some, groups), width, rows, bits, plane=size,
+                                                 dot=limits.byte_products), workload, limits) is None]
+    best = min(found, key=lambda f: f[:4], default=None)
+    return None if best is None else (best[0], best[4])
+
+
+def _plane_cycles(config: HostPoolsConfig, form: PoolFormat, shape: PlaneShape, sizes: tuple[int, int, int],
+                  limits: HostLimits) -> float:
+    """Of the thread with the most units. sizes: vectors of channels, filters and threads. A vector of the tables is a load that
+    crosses lines, and an addition or, of 16 bits and a half a cycle each, two for as many as are added there."""
+    (groups, columns, threads), plane = sizes, config.plane_of(shape)
+    taps, tables = shape.taps[0] * shape.taps[1] * form.books, plane_words(config, form, plane)[0] * 4
+    far = dict(_FAR)[(tables > limits.l1) + (tables > limits.l2)]
+    fused = config.dot == FUSED
+    runs = -(-taps // sums_in_16_bits(config.bits)) if plane.bytes == 2 else 0
+    blocks, vectors = plane.blocks, len(plane.phases) * plane.vectors
+    added = max(taps * far, (taps - runs) / 2 + runs * (1 if fused else 2)) * blocks + _PLACE * taps
+    carried = 2 * blocks * (4 // plane.bytes) * -(-groups // config.groups) / groups
+    made = vectors * form.entries * form.books * (2 if fused and plane.bytes == 4 else 4)
+    pixels = len(plane.phases) * plane.tall * plane.wide * _PIXEL
+    unit = groups * (min(config.columns, columns) * (added + carried) + made + pixels)
+    return unit * -(-(shape.height // config.mc) * -(-columns // config.columns) // threads)
 
 
 def _pays(bits: int, columns: int, form: PoolFormat) -> bool:

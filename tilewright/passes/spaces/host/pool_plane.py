@@ -1,8 +1,8 @@
 """Pixels of a convolution side by side as one long row, for which tables of products with a pool are made. MLIR-free.
 
-The pixels that a strip of rows of the result reads lie in planes, one for each remainder of their place by the window's steps, each
-row behind the other. Then place (d, a) of the window is a step of so many pixels along a plane, the same for every pixel of the
-strip, and vectors go on from row to row; what they compute between the end of a row and the next is not read.
+The pixels that a strip of rows of the result reads lie in planes, one for each remainder of their place by the window's steps,
+each row behind the other. Then place (d, a) of the window is a step of so many pixels along a plane, the same for every pixel of
+the strip, and vectors go on from row to row; what they compute between the end of a row and the next is not read.
 """
 
 from __future__ import annotations

@@ -139,11 +139,11 @@ def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bi
 
 
 def _planes(workload: Workload, limits: HostLimits) -> list[HostPoolsConfig]:
-    """Pixels side by side by bits, the fewest first; those of more bits serve fewer as well where they take no more cycles."""
+    """Pixels side by side by bits, the fewest first; those of more bits serve fewer as well where they take fewer cycles."""
     kept: list[tuple[float, HostPoolsConfig]] = []
     for bits in reversed(_PLANE_BITS):
         found = _plane(workload, limits, bits)
-        if found is not None and (not kept or found[0] < kept[-1][0]):
+        if found is not None and (not kept or found[0] <= kept[-1][0]):
             kept.append(found)
     return [config for _, config in reversed(kept)]
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,6 +111,18 @@ def test_several_run_at_once_and_all_is_in_the_log(tmp_path: Path) -> None:
     searched(again, CountingBuilder(), reread)
     assert not {(r.workload, r.config, r.shape) for r in log.records} & {
         (r.workload, r.config, r.shape) for r in reread.records[known:] if len([x for x in log.records if x == r])}
+
+
+def test_what_there_was_no_time_for_is_no_measurement() -> None:
+    class Late(SlowRunner):
+        def run(self, *given: Any, **named: Any) -> Measurement:
+            found = super().run(*given, **named)
+            return Measurement(error="there is no time left", late=True) if self.runs % 3 == 1 else found
+
+    runner, log = Late(), TuningLog()
+    tuner = searched(runner, CountingBuilder(), log)
+    recorded = sum(1 for r in log.records if r.seconds)
+    assert runner.runs > recorded >= tuner.flown.measurements > 0
 
 
 def test_a_builder_that_raises_loses_its_candidate_and_is_told() -> None:

@@ -67,8 +67,8 @@ class _Flying:
 
 @dataclass(frozen=True)
 class FlightProgress:
-    """Of candidates. in_flight: being built or measured; ready: built, waiting for a runner. builds, measurements: ended so far.
-    seconds: since the start."""
+    """Of candidates. in_flight: being built or measured; ready: built, waiting for a runner. builds, measurements: ended so far, apart
+    from measurements that there was no time for. seconds: since the start."""
 
     in_flight: int
     ready: int
@@ -254,8 +254,8 @@ class ParallelTuner(ModelTuner):
                 self._measure(flying.slot, flying.candidate, end.built)
             else:
                 self._running -= 1
-                self.measurements += len(end.measured)
-                self._run_seconds += (end.seconds - self._run_seconds) / min(self.measurements, 20)
+                self.measurements += sum(not m.late for m in end.measured)
+                self._run_seconds += (end.seconds - self._run_seconds) / max(1, min(self.measurements, 20))
                 taken = self._arms[flying.slot.state.arm.key].accept(flying.candidate, end)
                 self.trials += taken
                 flying.slot.trials += taken

@@ -5,14 +5,15 @@
 A cluster of three nodes (ray.cluster_utils) searches kernels of a small model while faults are made, in a random order: a
 builder, a runner or a reckoner is killed, stopped for good, stopped for a second, its process has no memory (killed as Linux
 does), a node is cut off (its raylet is stopped) or removed, and comes back. Counted are runs that did not end in time,
-measurements that the log does not hold, and processes that are left. Exit code 1 where any is. Told besides: seconds from the
-kill of an actor to the search's knowing of it, and from there until another one has joined (the simulated farm takes both,
-search/task_scheduler/simulated_jobs.py).
+measurements that the log does not hold (those of a runner that drifted are there, and marked), and processes that are left. Exit
+code 1 where any is. Told besides: seconds from the kill of an actor to the search's knowing of it, and from there until another
+one has joined (the simulated farm takes both, search/task_scheduler/simulated_jobs.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import random
@@ -161,6 +162,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def measured(log: Path) -> int:
+    """Measurements that a log holds, those too that a mark says nobody should use."""
+    lines = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
+    return sum(1 for line in lines if line.get("config") and line.get("dims"))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     import tilewright as tw
@@ -202,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             taken = time.monotonic() - begin
             hung = int(searching.is_alive())
         farms = [s.record for s in states if type(s).__name__ == "FarmProgress"]
-        found = TuningLog(log)
+        found, written = TuningLog(log), measured(log)
     if not farms:
         print("the search ended before its farm began", file=sys.stderr)
         return 1
@@ -213,8 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     left = [*at_return, *later]
     good = sum(1 for r in found.records if r.seconds)
     failed = Counter(r.error[:60] for r in found.records if r.error)
-    lost = max(0, last.measurements - sum(1 for r in found.records if r.dims))
+    lost = max(0, last.measurements - written)
     print(f"{sum(faults.made.values())} faults {dict(faults.made)} in {taken:.0f} s: {good} good measurements, "
+          f"{written - sum(1 for r in found.records if r.dims)} marked after a drift, "
           f"{last.builds} builds, {last.lost} actors lost, {last.retried} requests tried twice; hung runs {hung}, "
           f"records lost {lost}, processes left {len(at_return)} at return and {len(later)} after the cluster; "
           f"driver {last.driver:.1%} of a core")

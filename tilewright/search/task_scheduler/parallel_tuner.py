@@ -67,8 +67,8 @@ class _Flying:
 
 @dataclass(frozen=True)
 class FlightProgress:
-    """Of candidates. in_flight: being built or measured; ready: built, waiting for a runner. builds, measurements: ended so far, apart
-    from measurements that there was no time for. seconds: since the start."""
+    """Of candidates. in_flight: being built or measured; ready: built, waiting for a runner. builds, measurements: ended so far,
+    apart from measurements that there was no time for. seconds: since the start."""
 
     in_flight: int
     ready: int

@@ -17,9 +17,9 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.builder.cache import Cache, CacheWarning
-from tilewright.compiler.builder.requests import FaultRequest, KernelRequest, WorkerRequest
+from tilewright.compiler.builder.requests import FaultRequest, KernelReply, KernelRequest, WorkerRequest
 from tilewright.compiler.builder.worker_builder import WorkerBuilder
-from tilewright.compiler.builder.worker_process import WorkerProcess
+from tilewright.compiler.builder.worker_process import WorkerLostError, WorkerProcess
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import ArtifactError, BuildError
@@ -71,6 +71,25 @@ def test_a_worker_that_dies_costs_one_family(fault: str) -> None:
     whole = tw.compile(graph(), DIMS)
     assert {c.family for c in whole.explain(M=9).calls} == {"host_matmul"}
     check(whole)
+
+
+def test_what_was_not_built_in_time_is_built_by_the_next_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may be why: neither the kernel nor the model is kept."""
+    ask, late = WorkerProcess.ask, []
+
+    def none_in_time(worker: WorkerProcess, request: WorkerRequest) -> KernelReply:
+        if getattr(request, "family", "") != "host_matmul":
+            return ask(worker, request)
+        late.append(request)
+        worker.end()
+        raise WorkerLostError("no reply within the time limit of 60 s; the worker was ended", "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkerProcess, "ask", none_in_time)
+        fn = tw.compile(graph(), DIMS)
+    assert late and {c.family for c in fn.explain(M=9).calls} == {"generic"}
+    check(fn)
+    assert {c.family for c in tw.compile(graph(), DIMS).explain(M=9).calls} == {"host_matmul"}
 
 
 def pointwise() -> ops.Graph:

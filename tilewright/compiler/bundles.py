@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,12 @@ def bundle_of(compilation: Compilation, watch: Callback | None = None) -> Bundle
     found = cache.get(key)
     if found is not None:
         LOG.info("taken from the cache, key %s", key[:12])
-    return found or _kept(compile_bundle(watched), cache, key)
+        return found
+    bundle, timed_out = _compiled(watched)
+    if timed_out and not options.searches:  # what a search found is kept all the same
+        LOG.warning("not kept in the cache, since kernels were not built in time: %s", "; ".join(timed_out))
+        return in_memory(bundle)
+    return _kept(bundle, cache, key)
 
 
 def _kept(bundle: Bundle, cache: ModelCache, key: str) -> Bundle:
@@ -57,6 +63,11 @@ def in_memory(bundle: Bundle) -> Bundle:
 
 def compile_bundle(compilation: Compilation) -> Bundle:
     """The table of contents of a compile."""
+    return _compiled(compilation)[0]
+
+
+def _compiled(compilation: Compilation) -> tuple[Bundle, Sequence[str]]:
+    """The bundle, and why kernels were refused that workers of this process did not build in time."""
     options = compilation.options
     with ExitStack() as stack:
         session, shelf = None, shelf_of(options.log)
@@ -82,4 +93,5 @@ def compile_bundle(compilation: Compilation) -> Bundle:
             of_key = {w.key: w for w in model.workloads}
             workers.publish([(of_key[key], parse_config(config)) for key, config in tables.used])
     with timed("host program"):
-        return kept(model, tables, compilation.seconds_left) if is_held_to_batches(model) else assemble(model, tables)
+        bundle = kept(model, tables, compilation.seconds_left) if is_held_to_batches(model) else assemble(model, tables)
+    return bundle, [] if workers is None else workers.timed_out

@@ -48,7 +48,7 @@ class KernelReply(msgspec.Struct, frozen=True):
     """The kernel with its object code and the LLVM IR before optimisation, or why there is none.
 
     error: what happened, in one line. log: the compiler's own words and the end of the worker's stderr. seconds: time
-    the build took. worker: process id.
+    the build took. worker: process id. timed_out: no reply came within the time limit, which a busy machine may be the cause of.
     """
 
     ok: bool
@@ -59,3 +59,4 @@ class KernelReply(msgspec.Struct, frozen=True):
     log: str = ""
     seconds: float = 0.0
     worker: int = 0
+    timed_out: bool = False

@@ -64,6 +64,7 @@ class WorkerBuilder:
     Where ptxas is installed, kernels for CUDA devices have machine code beside their PTX, and are told with their registers and
     spills. inspect: so are those for the emulator, without machine code. shelf: where kernels are looked for that the cache has
     not, and which `publish` fills. pool: builds; None: worker processes of this machine.
+    timed_out: why kernels were refused of which no reply came within the time limit.
     """
 
     def __init__(self, target: Target, cache: Cache | None = None, workers: int | None = None,
@@ -74,6 +75,7 @@ class WorkerBuilder:
         self.cache = cache or Cache()
         self.pool: Workers = pool or WorkerPool(workers, time_limit)
         self._machine = _machine(target)
+        self.timed_out: list[str] = []
 
     def warm(self) -> None:
         """Start the workers, without waiting for them."""
@@ -129,6 +131,8 @@ class WorkerBuilder:
         return BuildResult(entry.kernel, entry.code, entry.llvm_ir)
 
     def _result(self, key: str, reply: KernelReply) -> BuildResult:
+        if reply.timed_out:
+            self.timed_out.append(reply.error)
         if reply.kernel is None:
             return BuildResult(None, error=reply.error, seconds=reply.seconds)
         self.cache.put(key, _encoded(reply.kernel, reply.code, reply.llvm_ir))

@@ -181,7 +181,7 @@ class _Team:
             finally:
                 with self._lock:
                     self._serving.pop(future, None)
-        return None, KernelReply(False, error=f"{request}: {lost}", log=lost.log)
+        return None, KernelReply(False, error=f"{request}: {lost}", log=lost.log, timed_out=not lost.died)
 
     def _is_unwanted(self, future: Future[KernelReply]) -> bool:
         return self._closed or future in self._given_up

@@ -128,6 +128,19 @@ def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
             assert b.tobytes() == c.tobytes() == d.tobytes(), rows
 
 
+def test_bits_of_a_row_are_the_same_in_any_batch(planned: list[Strips], everywhere: None) -> None:
+    for build in (softmax_behind_dense, layers):
+        graph, weights = build()
+        fn = tw.compile(graph, {"T": (1, 1000)}, constants=weights,
+                        options={"builder": LocalBuilder(Target.parse("host")), "deterministic": "batch"})
+        assert planned
+        x = RANDOM.standard_normal((200, 48)).astype(np.float32)
+        every = fn(x)
+        for begin, end in ((0, 1), (3, 10), (8, 17), (100, 200)):
+            for whole, part in zip(*(v if isinstance(v, tuple) else (v,) for v in (every, fn(x[begin:end].copy()))), strict=True):
+                assert whole[begin:end].tobytes() == part.tobytes(), (build, begin, end)
+
+
 def test_what_lies_between_takes_no_more_than_a_strip_of_each_thread(planned: list[Strips], everywhere: None) -> None:
     compiled(softmax_behind_dense())
     [strip] = planned

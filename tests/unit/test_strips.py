@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -78,6 +80,25 @@ def rows_of_two_dims() -> Built:
 MODELS = {m.__name__: m for m in (softmax_behind_dense, norm_of_a_residual, norm_before_dense, layers, rows_of_two_dims)}
 
 
+def drawn(seed: int) -> Built:
+    """A chain of products, of work on rows and on elements, some of it of other rows; values are read again later on."""
+    chosen, m = random.Random(seed), Model()
+    values = [(m.x, 48)]
+    for _ in range(chosen.randrange(3, 9)):
+        (x, columns), (other, others) = values[-1], chosen.choice(values)
+        most = chosen.choice((16, 33, 48, 80))
+        makes: tuple[Callable[[], ops.Tensor], ...] = (
+            partial(m.dense, x, columns, most), partial(m.dense, x, columns, most), partial(ops.softmax, x, 1),
+            partial(norm, x), partial(lambda a, b: ops.gelu(a) + b, x, other if others == columns else x),
+            partial(lambda a, b: a * ops.sum(b, [1], keepdims=True), x, other), partial(ops.concat, [x, other], 1),
+            partial(ops.tril, x), partial(lambda a: ops.flip(a, [0]) + a, x),
+            partial(lambda a: a - ops.max(a, [0], keepdims=True), x))
+        number = chosen.randrange(len(makes))
+        values.append((makes[number](), most if number < 2 else columns + others if number == 6 else columns))
+    middle = [v for v, _ in values[1:-1]]
+    return m.done(values[-1][0], *(chosen.sample(middle, 1) if chosen.random() < 0.4 else ()))
+
+
 def compiled(built: Built, most: int = 1000) -> tw.CompiledFunction:
     graph, weights = built
     dims = {name: (1, most if name == "T" else 30) for name in ("T", "B", "S") if f'"{name}"' in graph.module_text()}
@@ -126,6 +147,26 @@ def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
         for a, b, c, d in zip(*(v if isinstance(v, tuple) else (v,) for v in calls), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
             assert b.tobytes() == c.tobytes() == d.tobytes(), rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_chains(seed: int, request: pytest.FixtureRequest) -> None:
+    right_at(seed, request.getfixturevalue)
+
+
+def right_at(seed: int, force: Callable[[str], object]) -> None:
+    """A random chain gives the same, in strips or not. force: makes strips of all that can be."""
+    RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    whole = compiled(drawn(seed))
+    force("everywhere")
+    RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    cut = compiled(drawn(seed))
+    for rows in (1, 17, 64, 131):
+        x = np.random.default_rng(rows).standard_normal((rows, 48)).astype(np.float32)
+        calls = whole(x), cut(x, threads=1), cut(x, threads=3)
+        for a, b, c in zip(*(v if isinstance(v, tuple) else (v,) for v in calls), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(a).max())))
+            assert b.tobytes() == c.tobytes()
 
 
 def test_bits_of_a_row_are_the_same_in_any_batch(planned: list[Strips], everywhere: None) -> None:

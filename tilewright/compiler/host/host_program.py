@@ -23,16 +23,13 @@ from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
-    Copy,
-    If,
-    Insert,
     Launch,
-    Loaded,
     Loop,
     PlannedCall,
     Temp,
     all_steps,
     counters_of,
+    places_beside_calls,
     sites_of,
 )
 from tilewright.compiler.host.run_values import RunValues
@@ -353,16 +350,7 @@ class HostProgram:
         })
 
     def _positions(self) -> list[int]:
-        used = {o.place for c in self.plan.calls for o in c.operands}
-        for step in all_steps(self.plan.steps):
-            if isinstance(step, Copy):
-                used |= {step.source, step.target}
-            elif isinstance(step, Insert):
-                used |= {step.part.place, step.into.place}
-            elif isinstance(step, Loop):
-                used.update(p for c in step.carried for p in (c.start.place, *c.buffers))
-            if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):
-                used.add(step.condition.operand.place)
+        used = {o.place for c in self.plan.calls for o in c.operands} | places_beside_calls(self.plan.steps)
         return sorted(p.position for p in used if isinstance(p, CallerMemory))
 
     def _room(self, words: Sequence[int], alignment: int = 8) -> ir.Value:

@@ -228,6 +228,21 @@ def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
             yield from all_steps(inside)
 
 
+def places_beside_calls(steps: Sequence[Step]) -> set[Place]:
+    """What is read and written by steps that launch nothing."""
+    found: set[Place] = set()
+    for step in all_steps(steps):
+        if isinstance(step, Copy):
+            found |= {step.source, step.target}
+        elif isinstance(step, Insert):
+            found |= {step.part.place, step.into.place}
+        elif isinstance(step, Loop):
+            found.update(p for c in step.carried for p in (c.start.place, *c.buffers))
+        if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):
+            found.add(step.condition.operand.place)
+    return found
+
+
 def counters_of(steps: Sequence[Step]) -> Iterator[Counter]:
     """The counters of all loops, those of outer loops first."""
     for step in all_steps(steps):

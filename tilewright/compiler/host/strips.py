@@ -13,16 +13,11 @@ from math import prod
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import (
-    Copy,
-    If,
-    Insert,
     Launch,
-    Loaded,
-    Loop,
     PlannedCall,
     Strips,
     Temp,
-    all_steps,
+    places_beside_calls,
 )
 from tilewright.compiler.host.row_cuts import RowCut, cut_of
 from tilewright.passes.partition.cost import Machine
@@ -98,15 +93,7 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], machine: Machine) ->
 def _local(plan: HostPlan, cuts: Cuts) -> dict[Temp, int]:
     """Temporaries that the calls make and that they alone read, all rows by rows; bytes of a row."""
     outside = {o.place for n, call in enumerate(plan.calls) if n not in cuts for o in call.operands}
-    for step in all_steps(plan.steps):
-        if isinstance(step, Copy):
-            outside |= {step.source, step.target}
-        elif isinstance(step, Insert):
-            outside |= {step.part.place, step.into.place}
-        elif isinstance(step, Loop):
-            outside.update(p for c in step.carried for p in (c.start.place, *c.buffers))
-        if isinstance(step, If | Loop) and isinstance(step.condition, Loaded):
-            outside.add(step.condition.operand.place)
+    outside |= places_beside_calls(plan.steps)
     found: dict[Temp, int] = {}
     for number, cut in cuts.items():
         call = plan.calls[number]

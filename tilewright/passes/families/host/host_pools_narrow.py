@@ -23,9 +23,29 @@ from tilewright.passes.mlir import arith, ir, vector
 from tilewright.passes.spaces.host.host_pools import NARROW_ROWS, VECTOR, sums_in_16_bits
 
 ENTRY = 8  # words of 32 bits that a vector of the pool takes: its four pairs, each twice, and what the sums start from
-_START, _PAIRS = 4, 4  # the word of the start, and pairs of a vector
+START, PAIRS = 4, 4  # the word of the start, and pairs of a vector
 _PRODUCTS, _ADDED = "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"
 LOW_ROWS = (0, 1, 2, 3, 8, 9, 10, 11)  # that unpacking the low halves leaves in the first vector of sums
+
+
+def store_pairs(evaluator: Evaluator, pools: Pools, pool: Memory, entries: int, middle: int, wide: bool = False) -> None:
+    """Fill `pool` with the pairs of every vector, as bytes, each twice, or, wide, as words of 16 bits, and with what its sums
+    start from where `middle` was added to the rows. entries: of a book, in `pool`."""
+    i32 = integer_type(32)
+    for number, book in enumerate(pools.books):
+        source, base = evaluator.memories[book.pool], number * entries * ENTRY
+
+        def entry(s: Index, source: Memory = source, base: int = base) -> None:
+            value, at = source.load([s, Index.ramp(Index(0), VECTOR)]), s * ENTRY + base
+            pairs = arith.extsi(vector_type(integer_type(16), VECTOR), value) if wide else \
+                vector.shuffle(value, value, [2 * p + i % 2 for p in range(PAIRS) for i in range(4)])
+            pool.store(vector.bitcast(vector_type(i32, PAIRS), pairs), [Index.ramp(at, PAIRS)])
+            whole = arith.extsi(vector_type(i32, VECTOR), value)
+            start = arith.muli(vector.reduction(i32, vector.CombiningKind.ADD, whole), constant(i32, -middle))
+            low = arith.andi(start, constant(i32, 0xFFFF))
+            pool.store(arith.ori(low, arith.shli(low, constant(i32, 16))), [at + START])
+
+        loop(0, pools.entries, 1, entry, index=evaluator.index_type)
 
 
 @dataclass(frozen=True)
@@ -49,21 +69,7 @@ class NarrowTables:
 
     def fill(self) -> None:
         """The pairs of every vector, and what its sums start from."""
-        i32 = integer_type(32)
-        for number, book in enumerate(self.pools.books):
-            source, base = self.evaluator.memories[book.pool], number * self._entries * ENTRY
-
-            def entry(s: Index, source: Memory = source, base: int = base) -> None:
-                value = source.load([s, Index.ramp(Index(0), VECTOR)])
-                doubled = vector.shuffle(value, value, [2 * p + i % 2 for p in range(_PAIRS) for i in range(4)])
-                at = s * ENTRY + base
-                self.pool.store(vector.bitcast(vector_type(i32, _PAIRS), doubled), [Index.ramp(at, _PAIRS)])
-                wide = arith.extsi(vector_type(i32, VECTOR), value)
-                start = arith.muli(vector.reduction(i32, vector.CombiningKind.ADD, wide), constant(i32, -self._middle))
-                low = arith.andi(start, constant(i32, 0xFFFF))
-                self.pool.store(arith.ori(low, arith.shli(low, constant(i32, 16))), [at + _START])
-
-            loop(0, self.pools.entries, 1, entry, index=self.evaluator.index_type)
+        store_pairs(self.evaluator, self.pools, self.pool, self._entries, self._middle)
 
     def make(self, points: Sequence[Loops], group: Index) -> None:
         """The table of a group of the piece. points: of the rows, with a run of the channels."""
@@ -74,7 +80,7 @@ class NarrowTables:
                 view.operand(which), coords_of(view, which, point))), VECTOR)
             whole = arith.fptosi(vector_type(integer_type(32), VECTOR), value)
             above = arith.addi(whole, constant(integer_type(32), self._middle, VECTOR))
-            rows.append(vector.bitcast(vector_type(i16, _PAIRS), arith.trunci(vector_type(i8, VECTOR), above)))
+            rows.append(vector.bitcast(vector_type(i16, PAIRS), arith.trunci(vector_type(i8, VECTOR), above)))
         pairs = [vector.bitcast(vector_type(i8, 2 * NARROW_ROWS), v) for v in transposed(rows)]
         kind = vector_type(i16, NARROW_ROWS)
         for book in range(len(self.pools.books)):
@@ -82,7 +88,7 @@ class NarrowTables:
 
             def entry(s: Index, base: int = base, book: int = book) -> None:
                 at = s * ENTRY + base
-                total = self._spread(at + _START, kind)
+                total = self._spread(at + START, kind)
                 for p, pair in enumerate(pairs):
                     made = intrinsic(_PRODUCTS, kind, [pair, self._spread(at + p, pair.type)])
                     total = arith.addi(total, made)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.passes.analysis.contraction import linear_terms
 from tilewright.passes.codegen.emit import constant, integer_type, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index, splat_to
@@ -22,6 +21,7 @@ from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.families.host.host_pools_narrow import ENTRY
 from tilewright.passes.families.host.host_pools_plane_tables import PlaneTables
 from tilewright.passes.families.host.host_pools_products import PoolsEmitter
+from tilewright.passes.families.host.host_pools_window import window_loops
 from tilewright.passes.mlir import arith, ir
 from tilewright.passes.spaces.host.host_pools import FUSED, INDICES, MOST_BLOCKS, VECTOR, sums_in_16_bits
 from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
@@ -40,15 +40,7 @@ class PlaneLoops:
     @staticmethod
     def of(plan: Plan) -> PlaneLoops:
         """ValueError where rows are no pixels, in rows of known number and length, that windows pass over."""
-        view, where = plan.view, f"{plan.view.op.name} at {plan.view.op.location}"
-        found = {}
-        for e in view.maps[plan.narrow].results:
-            terms = linear_terms(e) or {}
-            rows, taps = [d for d in terms if d in plan.rows], [d for d in terms if d in view.k]
-            if len(terms) == 2 and len(rows) == len(taps) == 1 and terms[taps[0]] == 1 and terms[rows[0]] > 0:
-                found[rows[0]] = (taps[0], terms[rows[0]])
-        if [d for d in plan.rows if d in found] != list(plan.rows[-2:]) or len(found) != 2:
-            raise ValueError(f"{where}: wanted windows over the last two loops of rows")
+        view, where, found = plan.view, f"{plan.view.op.name} at {plan.view.op.location}", window_loops(plan)
         row, pixel = plan.rows[-2:]
         sizes = [view.extents[d].constant for d in (row, pixel, found[row][0], found[pixel][0])]
         if any(e is None for e in sizes):

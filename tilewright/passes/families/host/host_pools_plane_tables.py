@@ -15,12 +15,11 @@ from tilewright.passes.analysis.pools import Pools
 from tilewright.passes.codegen.emit import Memory, constant, integer_type, intrinsic, lanes_of, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
-from tilewright.passes.families.host.host_pools_narrow import ENTRY
+from tilewright.passes.families.host.host_pools_narrow import ENTRY, PAIRS, START, store_pairs
 from tilewright.passes.mlir import arith, ir, vector
 from tilewright.passes.spaces.host.host_pools import VECTOR
 from tilewright.passes.spaces.host.pool_plane import Plane
 
-_PAIRS = 4  # of channels, which the first words of an entry of the pool are; the next is what sums start from
 _BESIDE = 2  # entries whose products hide the latency of each other
 _BYTES = {32: "llvm.x86.avx2.pmadd.ub.sw", 64: "llvm.x86.avx512.pmaddubs.w.512"}
 _FUSED = "llvm.x86.avx512.vpdpwssd.512"
@@ -64,21 +63,7 @@ class PlaneTables:
 
     def fill(self) -> None:
         """The pairs of every vector, twice where they are bytes, and what its sums start from."""
-        i32, narrow = integer_type(32), self._width == 16
-        for number, book in enumerate(self.pools.books):
-            source, base = self.evaluator.memories[book.pool], number * self.pools.entries * ENTRY
-
-            def entry(s: Index, source: Memory = source, base: int = base) -> None:
-                value, at = source.load([s, Index.ramp(Index(0), VECTOR)]), s * ENTRY + base
-                pairs = vector.shuffle(value, value, [2 * p + i % 2 for p in range(_PAIRS) for i in range(4)]) if narrow else \
-                    arith.extsi(vector_type(integer_type(16), VECTOR), value)
-                self.pool.store(vector.bitcast(vector_type(i32, _PAIRS), pairs), [Index.ramp(at, _PAIRS)])
-                wide = arith.extsi(vector_type(i32, VECTOR), value)
-                start = arith.muli(vector.reduction(i32, vector.CombiningKind.ADD, wide), constant(i32, -self._middle))
-                low = arith.andi(start, constant(i32, 0xFFFF))
-                self.pool.store(arith.ori(low, arith.shli(low, constant(i32, 16))), [at + _PAIRS])
-
-            loop(0, self.pools.entries, 1, entry, index=self.evaluator.index_type)
+        store_pairs(self.evaluator, self.pools, self.pool, self.pools.entries, self._middle, wide=self._width == 32)
 
     def put(self, value: ir.Value, pixel: Index) -> None:
         """The eight channels of a pixel, whole numbers as f32."""
@@ -102,7 +87,7 @@ class PlaneTables:
             def several(s: Index, many: int, book: int = book, base: int = base) -> None:
                 for b in range(many):
                     at = (s + b) * ENTRY + base
-                    total = self._spread(at + _PAIRS, kind) if self._middle else None
+                    total = self._spread(at + START, kind) if self._middle else None
                     for p, pair in enumerate(pairs):
                         total = self._multiplied(total, pair, self._spread(at + p, pair.type), kind)
                     self.tables.store(total, [Index.ramp(self.place(phase, group, book, s + b) + pixel, lanes_of(total))])
@@ -131,10 +116,10 @@ class PlaneTables:
         lanes, kind = self.plane.lanes, vector_type(self._element, self.plane.lanes)
         part = vector_type(integer_type(self._width // 2), 2 * lanes)
         loaded = [vector.bitcast(kind, self.pixels.load([Index.ramp(pixel * VECTOR + n * 2 * lanes, 2 * lanes)]))
-                  for n in range(_PAIRS)]
+                  for n in range(PAIRS)]
         found = []
-        for p in range(_PAIRS):
-            halves = [vector.shuffle(loaded[n], loaded[n + 1], [i * _PAIRS + p for i in range(lanes // 2)]) for n in (0, 2)]
+        for p in range(PAIRS):
+            halves = [vector.shuffle(loaded[n], loaded[n + 1], [i * PAIRS + p for i in range(lanes // 2)]) for n in (0, 2)]
             found.append(vector.bitcast(part, vector.shuffle(*halves, list(range(lanes)))))
         return found
 

@@ -26,6 +26,19 @@ from tilewright.passes.spaces.host.host_pools import INDICES, VECTOR
 _BLOCKS = 4  # vectors of pixels whose sums stay in registers
 
 
+def window_loops(plan: Plan) -> dict[int, tuple[int, int]]:
+    """For the last two loops of rows the window's loop along each, and its steps; ValueError where none passes over them."""
+    view, found = plan.view, dict[int, tuple[int, int]]()
+    for e in view.maps[plan.narrow].results:
+        terms = linear_terms(e) or {}
+        rows, taps = [d for d in terms if d in plan.rows], [d for d in terms if d in view.k]
+        if len(terms) == 2 and len(rows) == len(taps) == 1 and terms[taps[0]] == 1 and terms[rows[0]] > 0:
+            found[rows[0]] = (taps[0], terms[rows[0]])
+    if len(found) != 2 or [d for d in plan.rows if d in found] != list(plan.rows[-2:]):
+        raise ValueError(f"{view.op.name} at {view.op.location}: wanted windows over the last two loops of rows")
+    return found
+
+
 @dataclass(frozen=True)
 class PoolWindow:
     """Loops: row and pixel of the result, and the window's along them. taps: extents of the window; step: of rows; pixels: of a
@@ -42,17 +55,10 @@ class PoolWindow:
     @staticmethod
     def of(plan: Plan) -> PoolWindow:
         """ValueError where rows are no pixels that windows pass over with single steps along a row of known length."""
-        view, where = plan.view, f"{plan.view.op.name} at {plan.view.op.location}"
-        found = {}
-        for e in view.maps[plan.narrow].results:
-            terms = linear_terms(e) or {}
-            rows, taps = [d for d in terms if d in plan.rows], [d for d in terms if d in view.k]
-            if len(terms) == 2 and len(rows) == len(taps) == 1 and terms[taps[0]] == 1:
-                found[rows[0]] = (taps[0], terms[rows[0]])
-        ordered = [d for d in plan.rows if d in found]
-        if len(ordered) != 2 or ordered != list(plan.rows[-2:]) or found[ordered[1]][1] != 1:
-            raise ValueError(f"{where}: wanted windows over the last two loops of rows, with steps of one along the last")
-        row, pixel = ordered
+        view, where, found = plan.view, f"{plan.view.op.name} at {plan.view.op.location}", window_loops(plan)
+        row, pixel = plan.rows[-2:]
+        if found[pixel][1] != 1:
+            raise ValueError(f"{where}: wanted windows with steps of one along the last loop of rows")
         extents = [view.extents[d].constant for d in (found[row][0], found[pixel][0], pixel)]
         if any(e is None for e in extents):
             raise ValueError(f"{where}: wanted a window and rows of known lengths")

@@ -38,14 +38,14 @@ def environment(threads: int, system: str = "") -> dict[str, str]:
 
 
 class Worker:
-    """The process of one system at one thread count. It stands still except while it answers."""
+    """The process of one system at one thread count. It stands still except while it answers. module: what it runs."""
 
-    def __init__(self, system: str, threads: int, options: Sequence[str] = ()) -> None:
+    def __init__(self, system: str, threads: int, options: Sequence[str] = (), module: str = "tools.bench.harness.worker") -> None:
         self.system, self.threads = system, threads
         self.near: list[float] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tools.bench.harness.worker", system, str(threads), *options],
+            [sys.executable, "-m", module, system, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=ROOT,
             env=environment(threads, system),
         )  # fmt: skip

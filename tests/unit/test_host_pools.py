@@ -22,6 +22,7 @@ from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.family_registry import config_text, family_of
+from tilewright.passes.spaces.host import host_pools
 from tilewright.passes.spaces.host.host_pools import HostPoolsConfig, PoolFormat, space, why_invalid
 from tilewright.passes.spaces.host.host_pools_cost import extents, kernel_cost
 from tilewright.passes.spaces.workload import Workload
@@ -78,6 +79,19 @@ def test_products_of_any_number_of_rows(case: tuple[int, int, int], target: str)
     assert "host_pools" in str(fn.explain(M=3))
     assert ("permute" in str(fn.explain(M=1))) == (target == "host" and len(weight) >= 32)
     check(fn, weight, (0, 1, 3, 4, 7, 8, 17))
+
+
+@pytest.mark.parametrize("outputs", [24, 37])
+def test_other_families_serve_what_is_not_built(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a busy machine built no kernel in time: panels of indices may be half vectors of AVX-512."""
+    monkeypatch.setattr(host_pools, "takes", lambda *_: "not in this test")
+    g, weight, _ = model(outputs, 72, 16)
+    fn = tw.compile(g, {"M": (1, 40)})
+    assert "host_matmul" in str(fn.explain(M=3))
+    x = RNG.standard_normal((19, 72)).astype(np.float32)
+    for m in (1, 5, 19):
+        room = np.abs(x[:m]) @ np.abs(weight).T + outputs
+        assert (np.abs(fn(x[:m]) - x[:m].astype(np.float64) @ weight.T - np.arange(outputs)) / room).max() < 2e-6
 
 
 CONFIGS = (HostPoolsConfig(1, 2, 32, 1), HostPoolsConfig(4, 1, 64, 4), HostPoolsConfig(8, 64, 256, 16),

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generic": ("tools.bench.generic_speed", "how fast the family `generic` runs what falls to it"),
     "codes": ("tools.bench.codes", "products with weights in few bits against f32, ONNX Runtime, torch and llama.cpp"),
     "codes-bound": ("tools.bench.codes_bound", "the same from the caches, beside the least time of the instructions executed"),
+    "codes-choice": ("tools.bench.codes_choice", "what is chosen of products with weights in few bits, beside every algorithm"),
     "llama": ("tools.bench.llama.steps", "a step of decoding with weights of 4 bits, against f32 and ONNX Runtime"),
     "pooled-layers": ("tools.bench.pooled_layers", "convolutions out of pools by bits of their images, against int8 ones"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),

@@ -40,7 +40,8 @@ def environment(threads: int, system: str = "") -> dict[str, str]:
 class Worker:
     """The process of one system at one thread count. It stands still except while it answers. module: what it runs."""
 
-    def __init__(self, system: str, threads: int, options: Sequence[str] = (), module: str = "tools.bench.harness.worker") -> None:
+    def __init__(self, system: str, threads: int, options: Sequence[str] = (),
+                 module: str = "tools.bench.harness.worker") -> None:
         self.system, self.threads = system, threads
         self.near: list[float] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker

@@ -1,4 +1,4 @@
-"""A step of decoding of a Llama as an ONNX graph: rms norms, rotary positions, heads of queries that share those of keys, SwiGLU."""
+"""A step of decoding of a Llama as an ONNX graph: rms norms, rotary positions, queries that share heads of keys, SwiGLU."""
 
 from __future__ import annotations
 
@@ -91,8 +91,9 @@ class Llama:
 class Step:
     """The graph of a step: x [1, 1, width] and its position -> y [1, 1, width] and the keys and values to remember.
 
-    bits: 32 for weights of f32, 4 for MatMulNBits of accuracy level 4. fused: with com.microsoft.GroupQueryAttention, whose caches
-    [1, shared, longest, each] are also its results, over products q, k and v in one; else with Attention over all positions joined.
+    bits: 32 for weights of f32, 4 for MatMulNBits of accuracy level 4. fused: with com.microsoft.GroupQueryAttention, whose
+    caches [1, shared, longest, each] are also its results, over products q, k and v in one; else with Attention over all
+    positions joined.
     """
 
     llama: Llama
@@ -117,8 +118,8 @@ class Step:
             x, total = self._skipped(g, down, total, it.norm(layer + 1, 0))
         results = {"y": x, **results}
         f32, i64, i32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.INT32
-        cache = [1, it.shared, it.longest, it.each] if self.fused else [1, "P", it.kept]
-        given = [("x", f32, [1, 1, it.width])]
+        cache: list[Any] = [1, it.shared, it.longest, it.each] if self.fused else [1, "P", it.kept]
+        given: list[tuple[str, Any, list[Any]]] = [("x", f32, [1, 1, it.width])]
         given += [("last", i32, [1]), ("all", i32, [1])] if self.fused else [("position", i64, [1, 1])]
         given += [(name, f32, cache) for name, _ in it.past(0)]
         made = cache if self.fused else [1, 1, it.kept]

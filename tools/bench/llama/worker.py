@@ -113,7 +113,7 @@ def main() -> int:
             found = taken(given.system, llama, length, given.threads, given.models)
             found.call()
             wanted = reference(llama, *arguments(llama, length), length) if request["check"] else found.y
-            reply = {"error": float(np.linalg.norm(found.y.reshape(-1) - wanted.reshape(-1)) / np.linalg.norm(wanted))}
+            reply: dict[str, Any] = {"error": float(np.linalg.norm(found.y.reshape(-1) - wanted.reshape(-1)) / np.linalg.norm(wanted))}
         else:
             assert found is not None
             gc.disable()

@@ -190,7 +190,7 @@ class _Defaults:
     def _of_panels(self, block: tuple[int, int]) -> Cases:
         """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
         Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
-        a line and a half. Half vectors where a panel is none of whole ones, as of indices of a pool that no other family built."""
+        a line and a half. Half vectors where a panel is none of whole ones, as of indices that no other family built."""
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
         nv = next((n for n in (block[1], 4, 3, 2) if tile % (n * lanes) == 0), 1)

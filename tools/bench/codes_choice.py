@@ -4,9 +4,10 @@
         [--size 2048x2048] [--threads 1] [--tiles 6] [--seconds 0.1] [--prepare] [--json out.jsonl]
 
 Formats are those of `codes`. One workload of a format and kind of rows (f32; bytes of codes; whole numbers of pools, whose
-bits are a dim) serves all rows and bits. Of every algorithm of its family all tiles that the untuned choice has and some random ones of
-its space are built; at each shape those that may run there are timed at a glance, and the fastest of each algorithm in turns
-with what is chosen, one launch after the other on the same operands. --prepare builds all kernels into the cache and times none.
+bits are a dim) serves all rows and bits. Of every algorithm of its family all tiles that the untuned choice has and some random
+ones of its space are built; at each shape those that may run there are timed at a glance, and the fastest of each algorithm in
+turns with what is chosen, one launch after the other on the same operands. --prepare builds all kernels into the cache and times
+none.
 """
 
 from __future__ import annotations

@@ -112,8 +112,9 @@ def main() -> int:
             llama, length = Llama(**request["llama"]), request["length"]
             found = taken(given.system, llama, length, given.threads, given.models)
             found.call()
-            wanted = reference(llama, *arguments(llama, length), length) if request["check"] else found.y
-            reply: dict[str, Any] = {"error": float(np.linalg.norm(found.y.reshape(-1) - wanted.reshape(-1)) / np.linalg.norm(wanted))}
+            got = found.y.reshape(-1)
+            wanted = reference(llama, *arguments(llama, length), length).reshape(-1) if request["check"] else got
+            reply: dict[str, Any] = {"error": float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))}
         else:
             assert found is not None
             gc.disable()

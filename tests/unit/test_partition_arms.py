@@ -10,6 +10,7 @@ import pytest
 from unit.graph_models import EXP, T, W, X, generic, matmul, model
 from unit.test_cut_refused import check, softmax
 from unit.test_partition import assert_partition, planned
+from unit.test_strips import wide
 
 import tilewright as tw
 from tilewright.compiler.builder.codegen import limits
@@ -17,6 +18,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import SPEEDS_OF, Cut, outline, speeds_of
 from tilewright.compiler.compilation.partitions import alternatives_of
+from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.report.cut_section import cut_section
 from tilewright.compiler.tuning.operator_tuning import environment
 from tilewright.compiler.verification import partition_arms
@@ -101,6 +103,30 @@ def test_an_alternative_that_gives_other_results_is_not_taken(tmp_path: Path, mo
     found, _ = partition_arms.measured_cut(compilation(path), LocalBuilder(Target.parse("host")))
     records = TuningLog(path).cuts
     assert found.cut == Cut() and records and all(r.wrong == "planted" and not r.taken for r in records)
+
+
+def test_strips_of_rows_are_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing by strips, and what is not predicted to lose; what was measured is known later."""
+    graph, weights = wide()
+    path = tmp_path / "log.jsonl"
+    options = tw.CompileOptions(seconds=400.0, threads=1, log=path, builder=LocalBuilder(Target.parse("host")))
+    asked = Compilation(graph, {"T": (1, 4096)}, full_target("host"), options, weights)
+    own = outline(asked)
+    arms = {a.cut.strips: a for a in alternatives_of(own, 8) if a.cut.strips is not own.cut.strips}
+    assert own.plan.strips and StripChoice.NEVER in arms and arms[StripChoice.NEVER].predicted > 1
+    for choice, arm in arms.items():
+        assert (arm.cut.way, arm.cut.apart) == (own.cut.way, own.cut.apart) and arm.cut.strips is choice
+    monkeypatch.setattr(partition_arms, "alternatives_of", lambda *_: [arms[StripChoice.NEVER]])
+    monkeypatch.setattr(partition_arms, "compared", lambda *_: Verdict(0.9, 0.001, 20))
+    found, _ = partition_arms.measured_cut(asked, LocalBuilder(Target.parse("host")))
+    assert found.cut.strips is StripChoice.NEVER and not found.plan.strips
+    [record] = TuningLog(path).cuts
+    assert (record.strips, record.taken, record.apart) == ("never", True, ())
+    fn = tw.compile(graph, {"T": (1, 4096)}, constants=weights, options={"log": path, "threads": 1})
+    assert not fn.program.strips and fn.program.asked.strips == "never"
+    assert [row[3] for row in cut_section([record]).tables[0].rows] == ["never"]
+    donated = alternatives_of(replace(own, donated=((0, 0),)), 8)
+    assert {a.cut.strips for a in donated} <= {own.cut.strips}
 
 
 def test_without_time_nothing_is_measured(tmp_path: Path) -> None:

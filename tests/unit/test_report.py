@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from search_surfaces import dense
@@ -30,6 +31,7 @@ from tilewright.compiler.report.report_sources import (
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.program.program import StripSpan
 from tilewright.search.database.records import TuningLog, TuningRecord
 from tilewright.search.database.slot_records import SlotRecord
 from tilewright.search.task_scheduler.belief import EmceeSampler
@@ -129,11 +131,18 @@ def test_a_model_shows_how_it_was_cut(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "partition" in capsys.readouterr().out
     page = (tmp_path / "m.html").read_text()
     assert "without fusion" in page and "T = 64" in page and re.search("<th>operations</th>", page)
-    section = partition_section(partitions_of(tw.load(tmp_path / "m.tw").program.source, limits(full_target("host"), None)))
+    program = tw.load(tmp_path / "m.tw").program
+    section = partition_section(partitions_of(program.source, limits(full_target("host"), None)), program)
     ways = section.tables[-1].rows
     assert [row[0].partition(":")[0] for row in ways] == ["alone", "greedy", "gain", "cost"]
     assert int(ways[0][1]) > int(ways[-1][1])
-    assert dict(section.facts)["kernels"] == f"{ways[-1][1]} of {ways[0][1]} without fusion"
+    facts = dict(section.facts)
+    assert facts["kernels"] == f"{ways[-1][1]} of {ways[0][1]} without fusion" and facts["by strips of rows"] == "0 calls"
+    program = msgspec.structs.replace(program, strips=(StripSpan((0,), "T", 64, 1024, 8, 0.0125),))
+    section = partition_section(partitions_of(program.source, limits(full_target("host"), None)), program)
+    [row] = next(t for t in section.tables if t.columns[0] == "calls").rows
+    assert row == ("0", program.tables[program.calls[0].table].name, "T", "64", "1024", "1.2%")
+    assert dict(section.facts)["by strips of rows"] == "1 calls"
 
 
 def test_an_empty_log_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation import outlined_model
+from tilewright.compiler.compilation.compilation import Compilation, full_target
+from tilewright.compiler.compilation.outlined_model import Cut, outline
 from tilewright.compiler.host import strip_launches, strips
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import Strips
@@ -105,13 +107,18 @@ def compiled(built: Built, most: int = 1000) -> tw.CompiledFunction:
     return tw.compile(graph, dims, constants=weights, options={"builder": LocalBuilder(Target.parse("host")), "threads": 2})
 
 
+def compilation(built: Built, most: int) -> Compilation:
+    graph, weights = built
+    return Compilation(graph, {"T": (1, most)}, full_target("host"), tw.CompileOptions(), weights)
+
+
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Strips]:
     """The strips of the model that was compiled last."""
     found: list[Strips] = []
 
-    def watched(plan: HostPlan) -> HostPlan:
-        made = strips.with_strips(plan)
+    def watched(plan: HostPlan, costs: strips.Costs) -> HostPlan:
+        made = strips.with_strips(plan, costs)
         found[:] = made.strips
         return made
 
@@ -126,6 +133,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strips, "SIZES", (8,))
     monkeypatch.setattr(strips, "ROWS", (8,))
     monkeypatch.setattr(strip_launches, "EACH", 1)
+    monkeypatch.setattr(strip_launches, "SHORT", 1)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -188,23 +196,56 @@ def test_what_lies_between_takes_no_more_than_a_strip_of_each_thread(planned: li
     assert strip.bytes == 8 * 80 * 4 and [len(launch.calls) for launch in strip.launches] == [1, 1]
 
 
-def test_strips_begin_where_they_are_predicted_to_pay(planned: list[Strips]) -> None:
-    """Rows of 3,072 columns behind a product pay from some megabytes on; no more launches are joined than what reads them."""
+def wide() -> Built:
+    """Rows of 3,072 columns behind a product."""
     m = Model(columns=64)
-    fn = compiled(m.done(ops.softmax(m.dense(m.x, 64, 3072), axis=1)), 4096)
+    return m.done(ops.softmax(m.dense(m.x, 64, 3072), axis=1))
+
+
+def test_strips_begin_where_they_are_predicted_to_pay(planned: list[Strips]) -> None:
+    """They pay from some megabytes on; no more launches are joined than what reads them."""
+    fn = compiled(wide(), 4096)
     [strip] = planned
     assert 1024 <= strip.least <= 4096 and strip.gain >= strips.GAIN
-    assert f"calls 0, 1 by strips of {strip.size} rows" in str(fn.explain(T=4096))
+    assert f"calls 0, 1 by strips of up to {strip.size} rows" in str(fn.explain(T=4096))
     assert "strips" not in str(fn.explain(T=strip.least - 1))
+    [told] = fn.program.strips
+    assert told.calls == (0, 1) and told.each == 8 and told.least == strip.least and told.gain == pytest.approx(strip.gain, abs=1e-4)
+
+
+def test_a_product_of_a_product_gains_nothing_and_loses_nothing(planned: list[Strips]) -> None:
+    """It multiplies while its rows come, from wherever; what reads the rows of the last one is done with that alone."""
+    def asked(last: Callable[[ops.Tensor], ops.Tensor]) -> Compilation:
+        m = Model(columns=256)
+        return compilation(m.done(last(m.dense(ops.gelu(m.dense(m.x, 256, 1024)), 1024, 256))), 8192)
+
+    outline(asked(norm))
+    assert [tuple(s.cuts) for s in planned] == [(1, 2)]
+    products = asked(lambda x: x)
+    outline(products)
+    assert not planned
+    outline(products, Cut(strips=strips.StripChoice.WIDELY))
+    assert planned and all(s.gain < strips.GAIN for s in planned)
+    outline(products, Cut(strips=strips.StripChoice.NEVER))
+    assert not planned
+
+
+def test_what_gains_most_is_taken_first(planned: list[Strips], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips that share a launch with better ones are none."""
+    monkeypatch.setattr(strips, "ROWS", (4096,))
+    m = Model(columns=64)
+    outline(compilation(m.done(ops.softmax(m.dense(norm(m.dense(m.x, 64, 64)), 64, 3072), axis=1)), 4096))
+    taken = [n for s in planned for n in s.cuts]
+    assert len(set(taken)) == len(taken) and any({2, 3} <= s.cuts.keys() for s in planned)
 
 
 def test_a_slow_cache_makes_strips_useless() -> None:
-    machine = Machine(caches=((1 << 62, 1e10),), memory=1e10)
+    slow = strips.Costs(Machine(caches=((1 << 62, 1e10),), memory=1e10))
     for built in (softmax_behind_dense(), layers()):
         found: list[HostPlan] = []
 
-        def watched(plan: HostPlan, found: list[HostPlan] = found) -> HostPlan:
-            found.append(strips.with_strips(plan, machine))
+        def watched(plan: HostPlan, _: strips.Costs, found: list[HostPlan] = found) -> HostPlan:
+            found.append(strips.with_strips(plan, slow))
             return found[-1]
 
         with pytest.MonkeyPatch.context() as patch:

@@ -61,7 +61,8 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
-        strips = tuple(StripSpan(tuple(s.cuts), str(s.rows), s.size, s.least, EACH) for s in emitter.strips)
+        strips = tuple(StripSpan(tuple(s.cuts), str(s.rows), s.size, s.least, EACH, round(s.gain, 4))
+                       for s in emitter.strips)
     objects = dict.fromkeys(k.object for t in tables.tables for k in t.kernels)
     code = {digest: tables.code[digest] for digest in objects}
     llvm_ir = {digest: tables.llvm_ir[digest] for digest in objects}
@@ -141,7 +142,7 @@ def asked_of(options: CompileOptions, cut: Cut) -> Asked:
     """What a program keeps of the options, and of its partition."""
     return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
                  options.max_kernels, Precision(options.precision).value, Activations(options.activations).value,
-                 cut.way, cut.apart)
+                 cut.way, cut.apart, cut.strips.value)
 
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:

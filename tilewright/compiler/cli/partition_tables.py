@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+import msgspec
+
 from tilewright.compiler.cli.output import Output, dims_text
-from tilewright.compiler.report.partition_section import apart_table, areas_table, ways_table
+from tilewright.compiler.report.partition_section import apart_table, areas_table, strips_table, ways_table
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary
+from tilewright.runtime.program.program import Program
 
 
-def print_partitions(out: Output, found: Sequence[PartitionSummary]) -> None:
-    """The areas of the last of the partitions, what kept operations apart in it, and all of them beside each other."""
+def print_partitions(out: Output, found: Sequence[PartitionSummary], program: Program) -> None:
+    """The areas of the last of the partitions, what kept operations apart in it, what a program does by strips of rows, and all
+    partitions beside each other."""
     taken = found[-1]
     for summary in found:
         out.event("partition", asked=summary.asked, way=summary.way, launches=len(summary.areas), shapes=list(summary.shapes),
@@ -20,7 +24,10 @@ def print_partitions(out: Output, found: Sequence[PartitionSummary]) -> None:
         out.event("area", number=number, **asdict(area))
     for kept in (*taken.kept, *taken.cuts):
         out.event("kept_apart", **asdict(kept))
-    for title, table in (("Areas", areas_table(taken)), ("Kept apart", apart_table(taken)), ("Partitions", ways_table(found))):
+    for strips in program.strips:
+        out.event("strips", **msgspec.structs.asdict(strips))
+    for title, table in (("Areas", areas_table(taken)), ("Kept apart", apart_table(taken)),
+                         ("By strips of rows", strips_table(program)), ("Partitions", ways_table(found))):
         if table.rows:
             out.table(title, table.columns, table.rows)
     if any(taken.shapes):

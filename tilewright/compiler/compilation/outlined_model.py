@@ -23,7 +23,7 @@ from tilewright.compiler.host.in_place import with_in_place
 from tilewright.compiler.host.launch_groups import LEAST
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
-from tilewright.compiler.host.strips import with_strips
+from tilewright.compiler.host.strips import Costs, StripChoice, with_strips
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
@@ -67,10 +67,12 @@ from tilewright.runtime.wording import option
 @dataclass(frozen=True)
 class Cut:
     """What a partition is asked to be. way: how regions grow, as of the pass fuse. apart: pairs of operations, by the numbers of
-    passes/partition, that do not share a kernel. alone: is each call on a GPU a launch, however many are alike?"""
+    passes/partition, that do not share a kernel. strips: which launches are done by strips of rows. alone: is each call on a GPU
+    a launch, however many are alike?"""
 
     way: str = "cost"
     apart: tuple[tuple[int, int], ...] = ()
+    strips: StripChoice = StripChoice.PREDICTED
     alone: bool = False
 
 
@@ -159,7 +161,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         alike = {name: own.key for name, own in extents.items()}
         plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits), alike)
         if isinstance(limits, HostLimits) and not ragged and not donated:
-            plan = with_strips(plan)
+            plan = with_strips(plan, Costs(Machine.of(speeds_of(limits)), cut.strips))
         if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
             plan = with_entries(plan, {workloads[name].key: own for name, own in extents.items()})
             workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}

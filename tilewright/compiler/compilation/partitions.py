@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, passes_of, with_cut
+from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, passes_of, speeds_of, with_cut
+from tilewright.compiler.host.plan_steps import Strips
+from tilewright.compiler.host.strips import Costs, StripChoice, strips_of
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary, partition_summary
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.mlir import ir, new_context
+from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.plan import Plan
-from tilewright.runtime.limits import Limits
+from tilewright.runtime.limits import HostLimits, Limits
 
 
 def partitions_of(source: str, limits: Limits) -> list[PartitionSummary]:
@@ -30,7 +35,8 @@ def partitions_of(source: str, limits: Limits) -> list[PartitionSummary]:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another cut of a model. predicted: its time as a share of that of the model's own, the mean over some shapes."""
+    """Another cut of a model, or other strips of rows. predicted: its time as a share of that of the model's own, the mean over
+    some shapes; of strips, that of what is done by them."""
 
     cut: Cut
     predicted: float
@@ -49,7 +55,28 @@ def alternatives_of(model: OutlinedModel, count: int) -> list[Alternative]:
         PassPipeline(passes[:at]).run(module)
         [fn] = main_of(module)
         own = fuse.plan(fn)
-        return [Alternative(Cut(p.way, tuple(p.cuts)), _share(p, own)) for p in fuse.alternatives(fn, count)]
+        cuts = [Alternative(Cut(p.way, tuple(p.cuts), model.cut.strips), _share(p, own)) for p in fuse.alternatives(fn, count)]
+    return sorted([*cuts, *_by_strips(model)], key=lambda a: a.predicted)[:count]
+
+
+def _by_strips(model: OutlinedModel) -> list[Alternative]:
+    """The same cut with other launches done by strips of rows."""
+    machine = Machine.of(speeds_of(model.compilation.limits))
+    if model.donated or model.plan.ragged or not isinstance(model.compilation.limits, HostLimits):
+        return []
+    ways = {choice: strips_of(model.plan, Costs(machine, choice)) for choice in (model.cut.strips, *StripChoice)}
+    seen, found = list[list[Strips]](), list[Alternative]()
+    for choice, strips in ways.items():
+        if strips not in seen and choice is not model.cut.strips:
+            share = _share_of_strips(strips) / _share_of_strips(ways[model.cut.strips])
+            found.append(Alternative(replace(model.cut, strips=choice), share))
+        seen.append(strips)
+    return found
+
+
+def _share_of_strips(strips: Sequence[Strips]) -> float:
+    """Predicted time of what is done by strips, as a share of that of the same launches one after the other."""
+    return 1 - fmean(s.gain for s in strips) if strips else 1.0
 
 
 def _share(plan: Plan, own: Plan) -> float:

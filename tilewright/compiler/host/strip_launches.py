@@ -23,7 +23,8 @@ from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 
-EACH = 4  # strips that there have to be for each thread that the machine has
+EACH = 8  # strips that there are for each thread that the machine has, at least
+SHORT = 128  # rows of them, at least, where they have no fewer anyway
 _PARAMS = ("pointer", "stride", "dim", "scalar", "workspace")  # what a kernel may be given
 
 _FUNCTION = """
@@ -71,7 +72,7 @@ class StripLaunches:
         """Are there enough rows, by the prediction and for all threads of the machine? A call's threads decide nothing: the bits
         may be others by strips, where a product of few rows goes another way than one of many."""
         threads = self._word(table, CONTEXT)
-        fewest = (Index(threads) * (EACH * strips.size)).max(strips.least)
+        fewest = (Index(threads) * (EACH * min(SHORT, strips.size))).max(strips.least)
         found = fewest.le(emit_expr(strips.rows, env))
         assert not isinstance(found, bool), "how many threads a machine has is known when it runs"
         return found
@@ -82,7 +83,7 @@ class StripLaunches:
                  *(scope.pointers[place] for place in self._outside(strips))]
         for at, word in enumerate(words):
             llvm.StoreOp(word, self._element(head, at))
-        units = self._units(strips, run.dims)
+        units = self._units(strips, run.dims, run.table)
         name = f"tw_strips_{self.number[strips.launches[0].calls[0]]}"
         function = llvm.AddressOfOp(llvm.PointerType.get(), name).result
         loop_over = self._word(run.table, PARALLEL_FOR, llvm.PointerType.get())
@@ -104,7 +105,7 @@ class StripLaunches:
             most = max(len(k.params) for n in strips.cuts for k in self.tables[n].kernels)
             slots = llvm.AllocaOp(pointer, Index(most).value(self.i64), ir.TypeAttr.get(self.i64), alignment=8).result
             run = RunValues(table, scalars, slots, Index(1).value(self.i64), workspace, Index(0), env, slots, slots, slots)
-            rows, units = emit_expr(strips.rows, env), self._units(strips, env)
+            rows, units = emit_expr(strips.rows, env), self._units(strips, env, table)
 
             def strip(unit: Index) -> None:
                 start = unit * rows // units
@@ -113,9 +114,10 @@ class StripLaunches:
 
             loop(Index(begin), Index(end), 1, strip, index=self.i64)
 
-    def _units(self, strips: Strips, env: Mapping[str, Index]) -> Index:
+    def _units(self, strips: Strips, env: Mapping[str, Index], table: ir.Value) -> Index:
         """How many strips of nearly equal size."""
-        return (emit_expr(strips.rows, env) + (strips.size - 1)) // strips.size
+        units = (emit_expr(strips.rows, env) + (strips.size - 1)) // strips.size
+        return units.max(Index(self._word(table, CONTEXT)) * EACH)
 
     def _call(self, strips: Strips, number: int, run: RunValues, scope: Scope, start: Index, count: Index) -> None:
         """One call for the rows of a strip."""

@@ -2,18 +2,21 @@
 
 A product and what reads its rows, or what makes the rows of a product, or two products: a work unit then owns a strip of rows and
 takes it through all of them, and what lies between stays in the cache of its core. What that costs is predicted from bytes by the
-level of memory that they come from, so it pays from a number of rows on, below which the launches are as they were.
+level of memory that they come from, so it pays from a number of rows on, below which the launches are as they were. A prediction
+that says nearly the same of both does not tell which is faster: what gains less than a share of the time is left to a search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf, prod
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import (
     Launch,
+    Place,
     PlannedCall,
     Strips,
     Temp,
@@ -30,19 +33,37 @@ LONGEST = 5  # launches of one strip
 GAIN = 0.002  # share of the time that has to be predicted to be saved
 ROWS = tuple(1 << n for n in range(10, 21))  # at which it is predicted
 Cuts = dict[int, RowCut]  # by number of the call
-_USUAL = Machine()
+Users = dict[Place, set[int]]
 
 
-def with_strips(plan: HostPlan, machine: Machine = _USUAL) -> HostPlan:
+class StripChoice(StrEnum):
+    """What is done by strips: what is predicted to gain, what is not predicted to lose either, or nothing."""
+
+    PREDICTED = "predicted"
+    WIDELY = "widely"
+    NEVER = "never"
+
+    @property
+    def gain(self) -> float:
+        """Share of the time that has to be predicted to be saved."""
+        return {StripChoice.PREDICTED: GAIN, StripChoice.WIDELY: -GAIN}.get(self, inf)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What decides whether there are strips."""
+
+    machine: Machine = field(default_factory=Machine)
+    choice: StripChoice = StripChoice.PREDICTED
+
+
+_USUAL = Costs()
+
+
+def with_strips(plan: HostPlan, costs: Costs = _USUAL) -> HostPlan:
     """The plan, whose temporaries that are alive during a strip's launches do not share memory. No result of it may lie in the
     memory of an argument, whose other rows may still be read."""
-    found: list[Strips] = []
-    for run in _runs(plan.steps):
-        begin = 0
-        while begin < len(run):
-            best = max(_candidates(plan, run[begin : begin + LONGEST], machine), key=lambda s: s.gain, default=None)
-            found += [best] if best is not None else []
-            begin += len(best.launches) if best is not None else 1
+    found = strips_of(plan, costs)
     if not found:
         return plan
     spans = [(plan.moments[s.launches[0].calls[0]], plan.moments[s.launches[-1].calls[-1]]) for s in found]
@@ -54,6 +75,32 @@ def with_strips(plan: HostPlan, machine: Machine = _USUAL) -> HostPlan:
                 first, last = min(first, low), max(last, high)
         wider.append(replace(temporary, birth=first, death=last))
     return replace(plan, strips=found, arena=arena_plan(wider, plan.bounds))
+
+
+def strips_of(plan: HostPlan, costs: Costs = _USUAL) -> list[Strips]:
+    """What of a plan is done by strips, in order: launches that are predicted to gain most are taken first."""
+    if costs.choice is StripChoice.NEVER:
+        return []
+    users, found, taken = _users(plan), list[Strips](), set[int]()
+    for run in _runs(plan.steps):
+        found += [s for begin in range(len(run) - 1) for s in _candidates(plan, run[begin : begin + LONGEST], users, costs)]
+    chosen = []
+    for strips in sorted(found, key=lambda s: -s.gain):
+        if taken.isdisjoint(strips.cuts):
+            taken.update(strips.cuts)
+            chosen.append(strips)
+    return sorted(chosen, key=lambda s: s.launches[0].calls)
+
+
+def _users(plan: HostPlan) -> Users:
+    """The calls that read or write each temporary; -1 stands for what is no call."""
+    found: Users = {}
+    for number, call in enumerate(plan.calls):
+        for operand in call.operands:
+            found.setdefault(operand.place, set()).add(number)
+    for place in places_beside_calls(plan.steps):
+        found.setdefault(place, set()).add(-1)
+    return found
 
 
 def _runs(steps: Sequence[object]) -> Iterator[list[Launch]]:
@@ -68,7 +115,7 @@ def _runs(steps: Sequence[object]) -> Iterator[list[Launch]]:
     yield run
 
 
-def _candidates(plan: HostPlan, launches: Sequence[Launch], machine: Machine) -> Iterator[Strips]:
+def _candidates(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: Costs) -> Iterator[Strips]:
     """Strips that begin with the first of the launches, by their last one and their size."""
     products = [plan.calls[n] for launch in launches for n in launch.calls if plan.calls[n].workload.kind is Kind.CONTRACTION]
     for rows in dict.fromkeys(d for call in products[:1] for d in call.dims):
@@ -81,50 +128,53 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], machine: Machine) ->
             if None in own.values():
                 break
             cuts |= {n: cut for n, cut in own.items() if cut is not None}
-            local = _local(plan, cuts)
+            local = _local(plan, cuts, users)
             if count == 1 or not local:
                 continue
             for size in SIZES:
-                least, gain = _pays(plan, cuts, local, size, most, machine)
+                least, gain = _pays(plan, cuts, local, size, most, costs)
                 if least:
                     yield Strips(tuple(launches[:count]), rows, size, least, dict(cuts), local, gain)
 
 
-def _local(plan: HostPlan, cuts: Cuts) -> dict[Temp, int]:
+def _local(plan: HostPlan, cuts: Cuts, users: Users) -> dict[Temp, int]:
     """Temporaries that the calls make and that they alone read, all rows by rows; bytes of a row."""
-    outside = {o.place for n, call in enumerate(plan.calls) if n not in cuts for o in call.operands}
-    outside |= places_beside_calls(plan.steps)
     found: dict[Temp, int] = {}
     for number, cut in cuts.items():
         call = plan.calls[number]
         for i, operand in enumerate(call.operands):
-            if isinstance(operand.place, Temp) and i >= len(call.workload.inputs) and operand.place not in outside:
+            if isinstance(operand.place, Temp) and i >= len(call.workload.inputs) and users[operand.place] <= cuts.keys():
                 found[operand.place] = cut.operands[i]
     uses = [(o, cut.operands[i]) for n, cut in cuts.items() for i, o in enumerate(plan.calls[n].operands)]
     whole = {o.place for o, size in uses if o.place in found and (size != found[o.place] or o.offset != Expr.of(0))}
     return {place: size for place, size in found.items() if place not in whole}
 
 
-def _pays(plan: HostPlan, cuts: Cuts, local: dict[Temp, int], size: int, most: float, machine: Machine) -> tuple[int, float]:
+def _pays(plan: HostPlan, cuts: Cuts, local: dict[Temp, int], size: int, most: float, costs: Costs) -> tuple[int, float]:
     """From how many rows on strips of so many are predicted to pay, 0 for never, and by which share of the time then."""
     least, gain = 0, 0.0
     for rows in reversed([r for r in ROWS if r <= most]):
-        before = sum(_seconds(plan.calls[n], cut, rows, {}, rows, machine) for n, cut in cuts.items())
-        after = sum(_seconds(plan.calls[n], cut, size, local, rows, machine) for n, cut in cuts.items()) * rows / size
-        if before - after < GAIN * before:
+        before = sum(_seconds(plan.calls[n], cut, rows, rows, local, costs.machine) for n, cut in cuts.items())
+        after = sum(_seconds(plan.calls[n], cut, size, rows, local, costs.machine) for n, cut in cuts.items()) * rows / size
+        if before - after < costs.choice.gain * before:
             break
         least, gain = rows, (before - after) / before
     return least, gain
 
 
-def _seconds(call: PlannedCall, cut: RowCut, rows: int, local: dict[Temp, int], whole: int, machine: Machine) -> float:
-    """Predicted seconds of so many rows of a call, of all `whole` rows of the model, on one thread."""
-    kept = sum(local.values()) * rows
+def _seconds(call: PlannedCall, cut: RowCut, rows: int, whole: int, local: dict[Temp, int], machine: Machine) -> float:
+    """Predicted seconds of a call for so many rows, of all `whole` rows of the model, on one thread. A product moves what it
+    reads and writes while it multiplies; work on rows waits for what passes between the calls."""
+    kept, product = sum(local.values()) * rows if rows < whole else 0, call.workload.kind is Kind.CONTRACTION
     moved = sum(size / _speed(machine, size) for size in _shared(call.workload))
+    between = 0.0
     for operand, each in zip(call.operands, cut.operands, strict=True):
-        moved += each * rows / _speed(machine, kept if operand.place in local else each * whole)
-    rate = machine.products if call.workload.kind is Kind.CONTRACTION else machine.operations
-    return max(moved, _operations(call.workload) * cut.each * rows / rate)
+        if operand.place in local:
+            between += each * rows / _speed(machine, max(kept, each * rows))
+        else:
+            moved += each * rows / _speed(machine, each * whole)
+    work = _operations(call.workload) * cut.each * rows / (machine.products if product else machine.operations)
+    return machine.launch + (max(moved + between, work) if product else max(moved, work) + between)
 
 
 @told_once

@@ -12,6 +12,7 @@ from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
 from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.source import select_function
+from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
 from tilewright.passes.mlir import ir, new_context
@@ -64,7 +65,8 @@ def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:
     inputs = [n for n in names if n not in blank]
     donate = tuple(inputs[i] for i, _ in program.donated)
     dims = {d.name: Dim(d.lo, d.hi, d.multiple_of, d.samples) for d in program.dims}
-    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate), Cut(asked.way, asked.apart))
+    cut = Cut(asked.way, asked.apart, StripChoice(asked.strips))
+    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate), cut)
     _refuse_other(program, model)
     return StoredModel(bundle, model)
 

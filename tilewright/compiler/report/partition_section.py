@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.compiler.report.report_page import ReportSection, Table, figure
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary
 from tilewright.runtime.program.explanation import duration
+from tilewright.runtime.program.program import Program
 
 SHOWN = 12  # operations of an area whose numbers are shown
 
@@ -29,11 +30,20 @@ def ways_table(found: Sequence[PartitionSummary]) -> Table:
     return Table(("way", "launches", "bytes", "predicted"), tuple(rows))
 
 
-def partition_section(found: Sequence[PartitionSummary]) -> ReportSection:
+def strips_table(program: Program) -> Table:
+    """The calls that a work unit takes a strip of rows through, where there are that many rows."""
+    names = [program.tables[call.table].name for call in program.calls]
+    rows = ((", ".join(map(str, s.calls)), ", ".join(names[n] for n in s.calls), s.rows, str(s.size), str(s.least),
+             f"{s.gain:.1%}") for s in program.strips)
+    return Table(("calls", "operators", "rows", "of a strip, at most", "from", "predicted to save"), tuple(rows))
+
+
+def partition_section(found: Sequence[PartitionSummary], program: Program) -> ReportSection:
     """How a model is cut into kernels.
 
     Args:
         found: operations alone, other partitions, and last the one that is taken.
+        program: of the model.
     """
     alone, taken = found[0], found[-1]
     points = [", ".join(f"{n} = {v}" for n, v in shape.items()) or "-" for shape in taken.shapes]
@@ -48,10 +58,11 @@ def partition_section(found: Sequence[PartitionSummary]) -> ReportSection:
         ("way", taken.way),
         ("kernels", f"{len(taken.areas)} of {len(alone.areas)} without fusion"),
         ("bytes", f"{_share(taken.bytes, alone.bytes)} of those without fusion"),
+        ("by strips of rows", f"{sum(len(s.calls) for s in program.strips)} calls"),
     )
     text = f"Bytes and predicted times at {'; '.join(points)}." if any(taken.shapes) else ""
-    apart = apart_table(taken)
-    tables = (areas_table(taken), *([apart] if apart.rows else []), ways_table(found))
+    perhaps = [table for table in (apart_table(taken), strips_table(program)) if table.rows]
+    tables = (areas_table(taken), *perhaps, ways_table(found))
     return ReportSection("Partition", text, facts, (moved, drawn), tables)
 
 

@@ -1,4 +1,5 @@
-"""Partitions as arms of a search: with a budget, alternatives of a model's cut are measured where the model runs.
+"""Partitions as arms of a search: with a budget, alternatives of a model's cut, and of its strips of rows, are measured where the
+model runs.
 
 The cost model ranks partitions and is not exact, so those that it says are nearly as good are built with untuned kernels and held
 against the one that is taken, in turns, at some shapes of the range. One that is faster by more than its rounds leave open
@@ -21,6 +22,7 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Deterministic
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel
 from tilewright.compiler.compilation.partitions import Alternative, alternatives_of
+from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.tuning.cut_refused import Built, built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import Tables, untuned_tables
 from tilewright.compiler.tuning.operator_tuning import environment
@@ -93,7 +95,7 @@ def _flat(cut: Cut) -> tuple[int, ...]:
 
 
 def _cut_of(record: CutRecord) -> Cut:
-    return Cut(record.way, tuple(zip(record.apart[::2], record.apart[1::2], strict=True)))
+    return Cut(record.way, tuple(zip(record.apart[::2], record.apart[1::2], strict=True)), StripChoice(record.strips))
 
 
 @dataclass
@@ -110,17 +112,17 @@ class _Arms:
         model = self.built[0]
         known = _known(self.log, model)
         self.built = known_cut(*self.built, partial(untuned_tables, builder=self.builder))
-        seen = {(r.way, r.apart) for r in known}
+        seen = {_cut_of(r) for r in known}
         base: CompiledFunction | None = None
         while len(seen) < _MOST and time.monotonic() + self.cost < self.end:
-            arm = next((a for a in alternatives_of(self.built[0], _ARMS) if (a.cut.way, _flat(a.cut)) not in seen), None)
+            arm = next((a for a in alternatives_of(self.built[0], _ARMS) if a.cut not in seen), None)
             if arm is None:
                 break
             begin = time.monotonic()
             base = base or function_of(assemble(*self.built))
             other, verdict = self._measured(arm, base)
             gains = other is not None and verdict.gains
-            seen.add((arm.cut.way, _flat(arm.cut)))
+            seen.add(arm.cut)
             self._note(model, arm, verdict, gains)
             if other is not None and gains:
                 self.built, base = other, None
@@ -129,10 +131,11 @@ class _Arms:
 
     def _note(self, model: OutlinedModel, arm: Alternative, verdict: Verdict, gains: bool) -> None:
         """What was measured, for the log."""
-        LOG.info("partition %s with %d pairs apart: %s", arm.cut.way, len(arm.cut.apart), verdict)
+        LOG.info("partition %s with %d pairs apart, strips of rows %s: %s", arm.cut.way, len(arm.cut.apart), arm.cut.strips.value,
+                 verdict)
         self.log.add_cut(CutRecord(
             model.graph, arm.cut.way, _flat(arm.cut), min(verdict.ratio, _ENDLESS), min(verdict.error, _ENDLESS), arm.predicted,
-            verdict.rounds, gains, verdict.wrong[:1000], environment(model.compilation.target).device,
+            verdict.rounds, gains, arm.cut.strips.value, verdict.wrong[:1000], environment(model.compilation.target).device,
             thread_count(model.compilation.options.threads), {"compiler": fingerprint()[:12]}, time.time()))
 
     def _made(self, cut: Cut) -> Built:

@@ -189,7 +189,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
 
 def _by_strips(program: Program, point: Mapping[str, int]) -> list[str]:
     """Which calls are done by strips of rows at these dims."""
-    return [f"calls {', '.join(map(str, s.calls))} by strips of {s.size} rows, {s.each} for each thread at least"
+    return [f"calls {', '.join(map(str, s.calls))} by strips of up to {s.size} rows, {s.each} or more for each thread"
             for s in program.strips if Expr.parse(s.rows).evaluate(point) >= s.least]
 
 

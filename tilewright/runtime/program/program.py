@@ -37,7 +37,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # then by kernel
 # 9: sequences of ragged dims may be aligned
 # 10: launches on a GPU may serve calls on many tensors, whose differences are passed by value
-SCHEMA = 10
+# 11: what was asked of the compile says which launches are done by strips of rows
+SCHEMA = 11
 GRAPH_MEMORY = 64 << 20
 
 
@@ -132,14 +133,16 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class StripSpan(msgspec.Struct, frozen=True):
-    """Calls that a work unit takes a strip of so many rows through, from `least` rows on and `each` strips for each thread of the
-    machine. rows: text of an Expr over the dims."""
+    """Calls that a work unit takes a strip of up to `size` rows through, from `least` rows on and with `each` strips or more for
+    each thread of the machine. rows: text of an Expr over the dims. gain: share of the calls' time that is predicted to be saved
+    at `least` rows."""
 
     calls: tuple[int, ...]
     rows: str
     size: int
     least: int
     each: int
+    gain: float = 0.0
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -151,7 +154,7 @@ class Check(msgspec.Struct, frozen=True):
 
 class Asked(msgspec.Struct, frozen=True):
     """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions). way, apart: how its partition
-    was grown and cut (passes/partition)."""
+    was grown and cut (passes/partition). strips: which launches are done by strips of rows (compiler/host/strips.py)."""
 
     deterministic: str = "shape"
     winograd: bool = True
@@ -162,6 +165,7 @@ class Asked(msgspec.Struct, frozen=True):
     activations: str = "f32"
     way: str = "cost"
     apart: tuple[tuple[int, int], ...] = ()
+    strips: str = "predicted"
 
 
 class Program(msgspec.Struct, frozen=True):

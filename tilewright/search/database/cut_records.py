@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,8 +18,9 @@ class CutRecord(msgspec.Struct, frozen=True, tag="cut", tag_field="record", forb
 
     graph: digest of the operations that are cut. way: how regions grew. apart: numbers of operations, two and two, that were
     kept apart. ratio: its time over that of what was taken until then, the median of rounds; error: deviation of that median.
-    predicted: the same ratio by the cost model. taken: is it what is taken from then on? wrong: what told their results apart, or
-    why it could not be built. device, threads: what was measured on. when: seconds since 1970.
+    predicted: the same ratio by the cost model. taken: is it what is taken from then on? strips: which launches were done by
+    strips of rows. wrong: what told their results apart, or why it could not be built. device, threads: what was measured on.
+    when: seconds since 1970.
     """
 
     graph: Annotated[str, msgspec.Meta(max_length=64)]
@@ -30,6 +31,7 @@ class CutRecord(msgspec.Struct, frozen=True, tag="cut", tag_field="record", forb
     predicted: _Share
     rounds: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
     taken: bool
+    strips: Literal["predicted", "widely", "never"] = "predicted"
     wrong: _Text = ""
     device: _Text = ""
     threads: Annotated[int, msgspec.Meta(ge=0, le=1 << 16)] = 1

@@ -210,7 +210,7 @@ def test_strips_begin_where_they_are_predicted_to_pay(planned: list[Strips]) -> 
     assert f"calls 0, 1 by strips of up to {strip.size} rows" in str(fn.explain(T=4096))
     assert "strips" not in str(fn.explain(T=strip.least - 1))
     [told] = fn.program.strips
-    assert told.calls == (0, 1) and told.each == 8 and told.least == strip.least and told.gain == pytest.approx(strip.gain, abs=1e-4)
+    assert (told.calls, told.each, told.least) == ((0, 1), 8, strip.least) and told.gain == pytest.approx(strip.gain, abs=1e-4)
 
 
 def test_a_product_of_a_product_gains_nothing_and_loses_nothing(planned: list[Strips]) -> None:

@@ -12,7 +12,7 @@ from kernel_harness import Dim, T, empty, filled, load, workload
 from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, matmul, multiply_add, windows
 
 from tilewright.passes.spaces.family_registry import config_text
-from tilewright.passes.spaces.host.host_block import panel_block, register_block
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, panel_block, register_block
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
 from tilewright.passes.spaces.workload import Operand, Workload
@@ -363,6 +363,22 @@ def test_constant_columns_are_in_blocks_of_the_fewest_loads_unless_the_last_one_
     assert panel_block(columns, 16, AVX512) == register_block(columns, 16, AVX512)
 
 
+def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None:
+    """Two vectors, so that a block has as many rows as registers allow to multiply while its columns come."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES)
+    assert [panel_block(n, 16, far) for n in (1024, 2304, 96, 48)] == [(12, 2), (12, 2), (12, 2), (8, 3)]
+    assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
+    assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
+    assert {(c.mr, c.nv) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2)}
+
+
+def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:
+    for work, block in ((described("M", "N", 16, transposed=True), (4, 6)), (described("M", "N", 128, transposed=True), (8, 3)),
+                        (described("M", 64, 16), (6, 4)), (described("M", 96, 16), (4, 6))):
+        assert {(c.mr, c.nv) for c in default(work, AVX512)[0] if not c.stream} == {block}
+    assert (4, 6) not in {(c.mr, c.nv) for c in default(described("M", "N", 16, transposed=True), AVX2)[0]}
+
+
 def test_long_pieces_of_one_row_and_more_streams_where_it_is_cut() -> None:
     """Threads cut it too, but do not change the order of its sums."""
 
@@ -394,7 +410,8 @@ def prepacked_work(rows: Dim, tile: int) -> Workload:
     return dataclasses.replace(work, inputs=(work.inputs[0], packed))
 
 
-@pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX2, 24), (AVX2, 16), (AVX2, 8), (HostLimits(16, 32), 8)])
+@pytest.mark.parametrize("limits,tile", [(AVX512, 48), (AVX512, 64), (AVX512, 32), (AVX2, 24), (AVX2, 16), (AVX2, 8),
+                                         (HostLimits(16, 32), 8)])
 def test_default_configurations_fit_prepacked_panels(limits: HostLimits, tile: int) -> None:
     work = prepacked_work("M", tile)
     configs, _ = default(work, limits)

@@ -15,6 +15,7 @@ from matmul_workloads import AVX2, AVX512, described, generic, multiply_add, win
 
 from tilewright.passes.families.host.winograd_matrices import matrices
 from tilewright.passes.spaces.host import host_matmul_heuristics
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES
 from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_winograd_cost import kernel_cost
 from tilewright.passes.spaces.host.host_winograd_heuristics import default
@@ -177,6 +178,15 @@ def test_default_transforms_where_that_pays() -> None:
     assert select(root, {"B": 1}).kernel > 0 and select(root, {"B": 64}).kernel == 0
     for other in (layer(3, 8, 7), layer(64, 64, 56, stride=2)):
         assert default(other, AVX512) == host_matmul_heuristics.default(other, AVX512)
+
+
+def test_filters_are_not_transformed_into_a_distant_cache_for_few_rows() -> None:
+    """512 filters take 38 MB transformed; those of 64 channels stay in the second cache."""
+    near = replace(AVX512, l2=2 << 20, l3=DISTANT_BYTES - 1)
+    far = replace(near, l3=300 << 20)
+    deep = layer(512, 512, 7)
+    assert [select(default(deep, limits)[1], {"B": 10}).kernel for limits in (near, far)] == [0, 1]
+    assert default(layer(64, 64, 56), near)[0] == default(layer(64, 64, 56), far)[0]
 
 
 def test_default_divides_an_image_only_among_cores() -> None:

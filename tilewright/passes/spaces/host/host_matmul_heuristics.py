@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.passes.spaces.gemm_operands import Gemm
-from tilewright.passes.spaces.host.host_block import register_block
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, register_block, rows_beside
 from tilewright.passes.spaces.host.host_matmul import (
     TAP_COST,
     Extents,
@@ -30,6 +30,7 @@ _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
 _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
+_WIDE = (4, 6)  # block whose sums are written as long pieces of rows, in 32 registers
 _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _BLOCKS = 16  # of rows in a work unit of few panels
@@ -63,7 +64,7 @@ class Thresholds:
                                      results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
                                              "with AVX-512, and by its AVX2 alone")
     piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
-    distant_bytes: int = threshold(64 << 20, unit="bytes of a last cache that many cores share, whose lines take long to "
+    distant_bytes: int = threshold(DISTANT_BYTES, unit="bytes of a last cache that many cores share, whose lines take long to "
                                                   "come", operator="dense_768x768_argument", results=_XEON)
     short_piece_rows: int = threshold(127, unit="rows, up to which columns from such a cache are read in pieces of k that fit "
                                                 "the first one", operator="dense_768x768_argument", results=_XEON)
@@ -194,7 +195,7 @@ class _Defaults:
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
         nv = next((n for n in (block[1], 4, 3, 2) if tile % (n * lanes) == 0), 1)
-        mr = min(block[0], (limits.vector_registers - 1) // nv - 1)
+        mr = rows_beside(nv, limits)
         ahead = 0 if nv * lanes * extents.element_bytes % LINE else 16
         many = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, **self._chunking(mr, nv * lanes)).of_words(side)
         if side > 1 and not self.rows_as_words:
@@ -215,9 +216,10 @@ class _Defaults:
         cache from four rows on, and are dot products until then. Words made of rows are copied from 16 rows on. With 16 registers
         of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which transposed columns of any
         number keep, since they leave single vectors less often; where rows of columns are a few lines, which are fetched ahead
-        in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8. Rows
-        a multiple of a page apart in place, or a page or more where they are copied, are not worth fetching ahead: each needs a
-        translation of its own.
+        in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8. With
+        64 bytes a register, where k is so short that a panel of six vectors stays in half of the first cache, the sums are much
+        of the work: blocks of 4 x 6 write longer pieces of the rows of the result. Rows a multiple of a page apart in place, or
+        a page or more where they are copied, are not worth fetching ahead: each needs a translation of its own.
         """
         extents, limits, lanes, factor, at = self.extents, self.limits, self.lanes, self.factor, self.at
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
@@ -231,6 +233,9 @@ class _Defaults:
         few = columns is not None and vectors <= nv
         if (mr, nv) == (6, 2) and limits.vector_bytes == 32 and not few and not (columns is None and transposed):
             mr, nv = (2, 4) if narrow and vectors % 4 == 0 and 4 * lanes * depth * size <= limits.l1 else (4, 3)
+        wide = _WIDE[1] * lanes * size
+        if limits.vector_bytes == 64 and 0 < depth * wide <= limits.l1 // 2 and (columns is None or vectors >= _WIDE[1]):
+            mr, nv = _WIDE
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)

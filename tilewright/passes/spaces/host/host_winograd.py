@@ -8,7 +8,7 @@ from itertools import product
 from math import ceil
 from typing import ClassVar
 
-from tilewright.passes.spaces.host.host_block import over_budget
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, over_budget
 from tilewright.passes.spaces.host.host_matmul import Extents, prepacked, word_of
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.padding import row_windows
@@ -21,6 +21,7 @@ TAPS = 3  # of a window along each axis
 COST = {2: (1.6, 1.2, 5.0), 4: (2.8, 2.0, 5.0)}  # m -> cycles a place of transforming a vector of image, products, filters
 SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
+_DISTANT = 1.7  # bytes a cycle of filters that are transformed into a distant last cache and read from there (xeon-avx512.md)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
 
 def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What so many rows, pixels of the result, are expected to take on one core. Filters beyond the second-level cache come again
-    for every chunk."""
+    for every chunk, and take long to write where the last cache is distant."""
     image, result, filter_ = COST[config.m]
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
     tiles = rows / config.m**2 / layer.filling(config.m)
@@ -158,9 +159,12 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     chunks = parts * ceil(tiles / parts / config.mc)
     bytes_ = channels * vectors * lanes * layer.element_bytes * places
     streamed = chunks * bytes_ / _STREAMED if bytes_ / groups > limits.l2 / 2 else 0.0
+    filter_bytes, tile_bytes = footprints(config, layer)
+    far = limits.l3 >= DISTANT_BYTES and filter_bytes + config.mc * tile_bytes > limits.l2
+    written = parts * bytes_ / _DISTANT if far else 0.0
     multiplied = places * tiles * channels * vectors / 2 / block_share(config, limits)
     moved = tiles * (groups * ceil(channels / lanes) * image + vectors * result) + parts * channels * vectors * filter_
-    return max(multiplied, streamed) + places * moved
+    return max(multiplied, streamed) + places * moved + written
 
 
 def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.cli.main import main
 from tilewright.runtime.errors import BuildError, OptionError
 from tilewright.runtime.export.c_library import write_c_library
+from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.program import Argument, Program
@@ -312,6 +314,31 @@ def test_a_cpu_that_lacks_instructions(mlp: CompiledFunction, tmp_path: Path) ->
     other = Model(exported(mlp, program, tmp_path / "out", "old", str(compiler)), program)
     assert other.run(dims_of(other, M=5, N=9, L=3), arguments(5, 9, 3), results(5, 9)) == UNSUPPORTED_CPU
     assert other.error() == "this CPU has no avx2, which old was compiled for; export the model for this CPU"
+
+
+@pytest.mark.skipif(not may_use_tiles(), reason="no tile registers here")
+def test_tile_registers_are_asked_for(tmp_path: Path) -> None:
+    """In a process that nothing else asked for them."""
+    g = ops.Graph()
+    index, pool = RNG.integers(0, 64, (64, 3, 3, 8), dtype=np.uint8), RNG.integers(-128, 128, (64, 8)).astype(np.int8)
+    values, _ = ops.round_to_bits(g.input("x", [1, 8, 8, 64]), 5)
+    w = ops.transpose(ops.decode_pool(g.constant(index), g.constant(pool)), (1, 2, 3, 0))
+    g.output(ops.conv2d(values, w, layout="nhwc", padding=1))
+    fn, x = built(g, {}), f32(1, 8, 8, 64)
+    assert any(kernel.uses_tiles for table in fn.program.tables for kernel in table.kernels)
+    fn.export_c(tmp_path / "c", name="pooled")
+    np.save(tmp_path / "x.npy", x)
+    script = f"""
+import ctypes, numpy as np
+x, y = np.load("{tmp_path}/x.npy"), np.empty((1, 8, 8, 64), "f4")
+run = ctypes.CDLL("{tmp_path}/c/libpooled.so").pooled_run
+words, null = (ctypes.c_int64 * 1)(), ctypes.c_void_p(None)
+each = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
+assert run(words, *each, null, ctypes.c_int64(0), 1) == 0
+np.save("{tmp_path}/y.npy", y)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), fn(x))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

@@ -17,7 +17,7 @@ from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.strides import VIEW_OPS
 from tilewright.passes.linalg.structured import body, is_zero, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import arith, ir, operations, owner
+from tilewright.passes.mlir import arith, ir, maps_of, operations, owner
 
 MOST_BITS = 8
 _SAME = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi", "arith.trunci")
@@ -31,11 +31,19 @@ _ARITHMETIC: Mapping[str, Callable[[int, int], int]] = MappingProxyType({
 @dataclass(frozen=True)
 class WholeRows:
     """Of the operation `op` that makes floats of codes. codes: its operand with the bytes. bits: how many, or the index value
-    that says so."""
+    that says so. zero: its operand with what is taken from the codes, None where nothing is."""
 
     op: ir.Operation
     codes: int
     bits: int | ir.Value
+    zero: int | None = None
+
+    @property
+    def zero_place(self) -> list[int] | None:
+        """Where the operand has what is taken from every code; None where it is not the same for all."""
+        places = [] if self.zero is None else list(maps_of(self.op)[self.zero].results)
+        known = [ir.AffineConstantExpr(e).value for e in places if isinstance(e, ir.AffineConstantExpr)]
+        return known if len(known) == len(places) else None
 
     @staticmethod
     def of(op: ir.Operation | None) -> WholeRows | None:
@@ -47,7 +55,7 @@ class WholeRows:
         cast = owner(operations(body(op))[-1].operands[0])
         if cast is None or cast.name != "arith.sitofp":
             return None
-        value, masks = cast.operands[0], list[ir.Value]()
+        value, masks, zero = cast.operands[0], list[ir.Value](), None
         made = owner(value)
         if made is not None and made.name == "arith.subi":
             zero = _masked(op, made.operands[1], masks)
@@ -58,7 +66,7 @@ class WholeRows:
         if codes is None or str(value.type) not in ("i16", "i32", "i64"):
             return None
         bits = [_bits(m) for m in masks]
-        return None if bits[0] is None or any(b != bits[0] for b in bits) else WholeRows(op, codes, bits[0])
+        return None if bits[0] is None or any(b != bits[0] for b in bits) else WholeRows(op, codes, bits[0], zero)
 
     @staticmethod
     def behind(value: ir.Value) -> WholeRows | None:

@@ -49,10 +49,19 @@ def constant(t: ir.Type, value: float, lanes: int = 1) -> ir.Value:
 
 def intrinsic(name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
     """A call of one of LLVM's intrinsics."""
-    return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
+    return _intrinsic(name, [type_], operands).results[0]
+
+
+def effect(name: str, operands: Sequence[ir.Value]) -> None:
+    """A call of one of LLVM's intrinsics that has no result."""
+    _intrinsic(name, [], operands)
+
+
+def _intrinsic(name: str, types: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
+    return ir.Operation.create("llvm.call_intrinsic", list(types), list(operands), {
         "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }).results[0]
+    })
 
 
 def resized(value: ir.Value, t: ir.Type) -> ir.Value:

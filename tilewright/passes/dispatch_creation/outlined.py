@@ -168,7 +168,7 @@ def _codes(fn: ir.Operation, kind: Kind) -> dict[ir.Value, str]:
         found |= {pools.op.operands[book.index]: pools.text for book in pools.books}
         for rows in (r for v in list(root_of(fn, kind).operands)[:2] if (r := WholeRows.behind(v)) is not None):
             bits = rows.bits if isinstance(rows.bits, int) else SymbolicShapes(fn).expr(rows.bits)
-            found[rows.op.operands[rows.codes]] = f"a{bits}"
+            found[rows.op.operands[rows.codes]] = f"a{bits}{';zeros' if rows.zero_place is None else ''}"
     return found
 
 

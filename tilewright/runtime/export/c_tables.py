@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilewright.runtime.call.binder import Binder, Site
 from tilewright.runtime.device import KERNELS_PER_CALL
 from tilewright.runtime.host.thread_pool import MOST_THREADS
+from tilewright.runtime.host.tile_permission import ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA
 from tilewright.runtime.program.program import Argument, Program
 from tilewright.runtime.shape import Atom, Expr
 
@@ -27,7 +28,7 @@ def c_tables(program: Program, name: str) -> str:
         f"#define NAME {c_string(name)}",
         f"#define MOST_THREADS {MOST_THREADS}",
         f"#define IS_BOUNDED {int(program.out_of_range == 'error')}",
-        _features(program.features),
+        _features(program),
         _dims(program),
         _arguments("input", program.inputs),
         _arguments("output", program.outputs),
@@ -62,9 +63,12 @@ def _array(type_: str, name: str, count: str, items: Sequence[str]) -> str:
     return f"#define {count} {len(items)}\nstatic const {type_} {name}[] = {{\n  {text}\n}};"
 
 
-def _features(features: str) -> str:
-    needed = [f for f in _ASKABLE if f"+{f}" in features.split(",")]
+def _features(program: Program) -> str:
+    """What this CPU lacks, or what the system refuses of it: tile registers are to be asked for."""
+    needed = [f for f in _ASKABLE if f"+{f}" in program.features.split(",")]
     tests = "".join(f"\n  if (!__builtin_cpu_supports({c_string(f)})) return {c_string(f)};" for f in needed)
+    if any(kernel.uses_tiles for table in program.tables for kernel in table.kernels):
+        tests += f'\n  if (syscall({ARCH_PRCTL}, {REQUEST_PERMISSION}, {TILE_DATA})) return "amx-tile";'
     start = "\n  __builtin_cpu_init();" if needed else ""
     return f"static const char *lacking_feature(void) {{{start}{tests}\n  return 0;\n}}"
 

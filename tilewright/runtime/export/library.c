@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef CGROUPS
 #define CGROUPS "/sys/fs/cgroup"

@@ -15,6 +15,7 @@ from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.interrupts import WORDS, addresses
 from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir
+from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.once import once
 
 _FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
@@ -114,6 +115,7 @@ def _run_in_forked_child(address: int) -> None:
 
 def load_native(objects: Sequence[bytes]) -> LoadedCode:
     """Load object code of this machine; errors as `HostDevice.load`."""
+    may_use_tiles()  # asks for them
     try:
         return load_object(objects)
     except UnsupportedObjectError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.target import Target, TargetKind
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
@@ -45,7 +46,8 @@ def host_target(target: Target) -> HostTarget:
     if not target.arch:
         import llvmlite.binding as llvm
 
-        on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have and name not in _BY_NAME_ONLY)
+        on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have and name not in _BY_NAME_ONLY
+                    and (not name.startswith("amx-") or may_use_tiles()))
         return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine()), True)
     if target.arch not in LEVELS:
         raise OptionError(

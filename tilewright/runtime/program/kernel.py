@@ -104,6 +104,11 @@ class MicroKernel(msgspec.Struct, frozen=True):
     persistent: bool = False
     early: bool = False
 
+    @property
+    def uses_tiles(self) -> bool:
+        """Does it use the tile registers of AMX, which a process has to ask for (host/tile_permission.py)?"""
+        return self.family == "host_pools" and "decoded=64" in self.config
+
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""
         first = Launch(self.symbol, self.grid, self.threads, self.shared_bytes, self.cluster, self.persistent, self.early)

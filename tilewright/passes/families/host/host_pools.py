@@ -7,7 +7,7 @@ addition of a vector of rows in place of eight multiply-adds. Source: Bit-serial
 for vectors of rows. Sums are added in the order of the groups, whatever the number of rows. Of rows that are whole numbers of
 few bits, and pools of bytes, tables and sums are integers; for up to 5 bits tables of 16 rows in 16 bits (host_pools_narrow.py),
 where the bits are known when the kernel is chosen. Such rows that are pixels of an image of known extents lie side by side as one
-long row (host_pools_plane.py).
+long row (host_pools_plane.py), or are bytes that decoded weights multiply (host_pools_decoded.py).
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host import host_matmul
 from tilewright.passes.families.host.host_matmul_plan import Plan
-from tilewright.passes.families.host.host_pools_plane import PlaneEmitter, PlaneLoops
+from tilewright.passes.families.host.host_pools_decoded import DecodedEmitter
+from tilewright.passes.families.host.host_pools_plane import PlaneEmitter
 from tilewright.passes.families.host.host_pools_products import PoolsEmitter, row_bits
+from tilewright.passes.families.host.host_pools_strips import PlaneLoops
+from tilewright.passes.families.host.host_pools_tiles import TilesEmitter
 from tilewright.passes.families.host.host_pools_window import PoolWindow, WindowEmitter
 from tilewright.passes.mlir import ir, owner
-from tilewright.passes.spaces.host.host_pools import VECTOR, HostPoolsConfig
+from tilewright.passes.spaces.host.host_pools import TILED, VECTOR, HostPoolsConfig
 
 
 def emit(kernel: HostKernel, config: HostPoolsConfig) -> Grid:
@@ -33,18 +36,23 @@ def emit(kernel: HostKernel, config: HostPoolsConfig) -> Grid:
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
         plan, pools = _planned(kernel, config)
-        emitter = PlaneEmitter if config.plane else WindowEmitter if config.window else PoolsEmitter
-        return emitter(kernel, config, plan, pools, workspace).units(begin, end)
+        return _emitter(config)(kernel, config, plan, pools, workspace).units(begin, end)
 
     return kernel.build(body)
+
+
+def _emitter(config: HostPoolsConfig) -> type[PoolsEmitter]:
+    if config.decoded:
+        return TilesEmitter if config.decoded == TILED else DecodedEmitter
+    return PlaneEmitter if config.plane else WindowEmitter if config.window else PoolsEmitter
 
 
 def tile(frame: KernelFrame, config: HostPoolsConfig, tiler: Tiler) -> None:
     """The units of `host_matmul`; of windows whole rows of pixels."""
     plan, _ = _planned(frame, config)
     product = config.product
-    if config.window or config.plane:
-        pixels = PlaneLoops.of(plan).shape.width if config.plane else PoolWindow.of(plan).pixels
+    if config.window or config.by_strips:
+        pixels = PlaneLoops.of(plan).shape.width if config.by_strips else PoolWindow.of(plan).pixels
         product = replace(product, mr=pixels, mc=pixels * config.mc)
     host_matmul.tile(frame, product, tiler)
 
@@ -62,7 +70,7 @@ def _planned(frame: KernelFrame, config: HostPoolsConfig) -> tuple[Plan, Pools]:
         raise ValueError(f"{where}: vectors of {pools.vector} values; wanted {VECTOR}")
     if config.window:
         PoolWindow.of(plan)
-    if config.plane:
+    if config.by_strips:
         PlaneLoops.of(plan)
     if config.bits and (row_bits(plan) is None or pools.element != "i8"):
         raise ValueError(f"{where}: wanted rows of whole numbers and a pool of bytes")

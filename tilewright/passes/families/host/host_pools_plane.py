@@ -12,51 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.passes.codegen.emit import constant, integer_type, loop, when
-from tilewright.passes.codegen.host_kernel import Grid
+from tilewright.passes.codegen.emit import constant, integer_type, loop
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
-from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.families.host.host_pools_narrow import ENTRY
 from tilewright.passes.families.host.host_pools_plane_tables import PlaneTables
-from tilewright.passes.families.host.host_pools_products import PoolsEmitter
-from tilewright.passes.families.host.host_pools_window import window_loops
+from tilewright.passes.families.host.host_pools_strips import StripEmitter
 from tilewright.passes.mlir import arith, ir
 from tilewright.passes.spaces.host.host_pools import FUSED, INDICES, MOST_BLOCKS, VECTOR, sums_in_16_bits
-from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
+from tilewright.passes.spaces.host.pool_plane import Plane
 
 
 @dataclass(frozen=True)
-class PlaneLoops:
-    """Row and pixel of the result, and the window's loops along them."""
-
-    row: int
-    pixel: int
-    down: int
-    across: int
-    shape: PlaneShape
-
-    @staticmethod
-    def of(plan: Plan) -> PlaneLoops:
-        """ValueError where rows are no pixels, in rows of known number and length, that windows pass over."""
-        view, where, found = plan.view, f"{plan.view.op.name} at {plan.view.op.location}", window_loops(plan)
-        row, pixel = plan.rows[-2:]
-        sizes = [view.extents[d].constant for d in (row, pixel, found[row][0], found[pixel][0])]
-        if any(e is None for e in sizes):
-            raise ValueError(f"{where}: wanted a window and an image of known extents")
-        height, width, down, across = (e or 0 for e in sizes)
-        shape = PlaneShape(height, width, (down, across), (found[row][1], found[pixel][1]))
-        return PlaneLoops(row, pixel, found[row][0], found[pixel][0], shape)
-
-
-@dataclass(frozen=True)
-class PlaneEmitter(PoolsEmitter):
+class PlaneEmitter(StripEmitter):
     """Of units of `config.mc` rows of pixels; `config.groups` counts vectors of channels."""
-
-    @property
-    def _loops(self) -> PlaneLoops:
-        return PlaneLoops.of(self.plan)
 
     @property
     def _plane(self) -> Plane:
@@ -87,18 +57,8 @@ class PlaneEmitter(PoolsEmitter):
         return PlaneTables(self.kernel.evaluator, self.pools, self._plane, config.bits, config.plane, config.dot == FUSED,
                            self._some, *memories)
 
-    def units(self, begin: Index, end: Index) -> Grid:
-        ev, plan, index = self.kernel.evaluator, self.plan, self.kernel.index
-        count, at, wide = ev.emit(plan.view.extents[plan.column]), self.kernel.loops[0].numbers(ev), self._loops.shape.width
-
-        def unit(u: Index) -> None:
-            here = at(u)
-            (low, _), first = here.span("rows"), here.first("columns")
-            self._unit(low // wide, first, count)
-
-        when(begin.lt(end), self._made.fill)
-        loop(begin, end, 1, unit, index=index)
-        return self._grid
+    def _fill(self) -> None:
+        self._made.fill()
 
     def _unit(self, low: Index, first: Index, count: Index) -> None:
         """The strip of rows of pixels from `low` on, by the columns from `first` on."""

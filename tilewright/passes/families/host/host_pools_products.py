@@ -341,7 +341,7 @@ class PoolsEmitter:
     def _channel_loop(self) -> int:
         return loop_of(self.plan.view, self.plan.wide, self.pools, self.pools.channel)
 
-    def _named(self, operand: int, panel: Index, taps: Mapping[int, int], channels: Index) -> Memory:
+    def _named(self, operand: int, panel: Index, taps: Mapping[int, Index | int], channels: Index) -> Memory:
         """The bytes of a panel at a place of the window, by loop, and a vector of channels."""
         number = Index(0)
         for d, extent in self._axes:
@@ -366,7 +366,6 @@ class PoolsEmitter:
                  wide: int = 0) -> None:
         """What follows the sums of a block, which begin at `start`, `wide` or as many as it has rows for each column."""
         (row, high), rows, index = span, self.config.rows, self.kernel.index
-        ev, pools = self.kernel.evaluator, self.pools
         width, left = self.config.columns, (count - first).min(self.config.columns)
         sums = self._memory("sums", self._sum)
         if rows > 1:
@@ -383,41 +382,48 @@ class PoolsEmitter:
 
             loop(0, left.ceildiv(VECTOR) * VECTOR, VECTOR, turned, index=index)
             sums = results
-        stored = PlacedResults(self.kernel, self.plan, VECTOR)
 
         def each(i: Index) -> None:
-            point = self._point(loops, row + i)
-
-            def vector(j: Index, mask: ir.Value | None) -> None:
-                value = sums.load([Index.ramp(i * width + j, VECTOR)])
-                if self.config.bits:
-                    value = arith.sitofp(vector_type(ir.F32Type.get(), VECTOR), value)
-                with ev.kept():
-                    if pools.scale is not None:
-                        value = arith.mulf(value, self._scale(first + j, mask))
-                    if pools.factor != 1.0:
-                        value = arith.mulf(value, constant(ir.F32Type.get(), pools.factor, VECTOR))
-                    stored.store(point, first + j, value, mask)
-
-            whole = left - left % VECTOR
-            loop(0, whole, VECTOR, lambda j: vector(j, None), index=index)
-            extent = self.plan.view.extents[self.plan.column]
-            if not extent.divisible_by(VECTOR):
-                rest = left - whole
-                when(Index(0).lt(rest), lambda: vector(whole, lane_mask(rest, VECTOR, index)))
+            self._vectors(self._point(loops, row + i), first, first + left,
+                          lambda j, n: sums.load([Index.ramp(i * width + j, n)]))
 
         loop(0, (high - row).min(rows), 1, each, index=index)
 
-    def _scale(self, column: Index, mask: ir.Value | None) -> ir.Value:
+    def _vectors(self, point: Loops, first: Index, end: Index, sums: Callable[[Index, int], ir.Value], lanes: int = VECTOR,
+                 most: int | None = None) -> None:
+        """What follows the sums of columns [first, end) of a row, at most `most`, perhaps none. sums: of a number of columns that
+        begin so far behind the first."""
+        ev, pools, index, f32 = self.kernel.evaluator, self.pools, self.kernel.index, ir.F32Type.get()
+        stored = PlacedResults(self.kernel, self.plan, lanes)
+
+        def vector(j: Index, mask: ir.Value | None) -> None:
+            value = sums(j, lanes)
+            if self.config.bits:
+                value = arith.sitofp(vector_type(f32, lanes), value)
+            with ev.kept():
+                if pools.scale is not None:
+                    value = arith.mulf(value, self._scale(first + j, mask, lanes))
+                if pools.factor != 1.0:
+                    value = arith.mulf(value, constant(f32, pools.factor, lanes))
+                stored.store(point, first + j, value, mask)
+
+        left = end - first if most is None else (end - first).min(most).max(0)
+        whole = left - left % lanes
+        loop(0, whole, lanes, lambda j: vector(j, None), index=index)
+        if not self.plan.view.extents[self.plan.column].divisible_by(lanes):
+            rest = left - whole
+            when(Index(0).lt(rest), lambda: vector(whole, lane_mask(rest, lanes, index)))
+
+    def _scale(self, column: Index, mask: ir.Value | None, lanes: int) -> ir.Value:
         """The scales of a vector of columns, f32."""
         pools = self.pools
         assert pools.scale is not None and pools.n is not None
         point: list[Index | None] = [None] * maps_of(pools.op)[-1].n_dims
-        point[pools.n] = Index.ramp(column, VECTOR)
+        point[pools.n] = Index.ramp(column, lanes)
         coords = [evaluate(e, point) for e in maps_of(pools.op)[pools.scale].results]
         value = self.kernel.evaluator.element(pools.op.operands[pools.scale], coords, mask)
         return value if isinstance(ir.VectorType(value.type).element_type, ir.F32Type) else \
-            arith.extf(vector_type(ir.F32Type.get(), VECTOR), value)
+            arith.extf(vector_type(ir.F32Type.get(), lanes), value)
 
 
 def _dims_of(e: ir.AffineExpr) -> list[ir.AffineExpr]:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack, prepacked
+from tilewright.passes.spaces.host.pool_image import PoolImage
 from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -27,9 +28,14 @@ _FORMAT = re.compile(r"p(?P<entries>\d+)x(?P<vector>\d+)(?:b(?P<books>\d+))?(?P<
 SHUFFLED_COLUMNS, SHUFFLED_ENTRIES = 32, 64  # that shuffles of bytes choose for, and from
 PERMUTED_COLUMNS, PERMUTED_ENTRIES = 64, 256  # that permutations of 64 bytes choose for, and from
 MOST_ADDED = 256  # bytes that are added in words of 16 bits beside what is carried from the other byte of the word
-_ROW_BITS = re.compile(r"a(?P<bits>.+)")
+_ROW_BITS = re.compile(r"a(?P<bits>[^;]+)(?P<zeros>;zeros)?")
 MOST_BLOCKS = {32: 4, 64: 9}  # vectors of pixels by bytes of one, whose sums by even and odd ones stay in registers
 _MOST_TABLE, _MOST_WINDOW = 1 << 18, 1 << 20  # bytes of tables of a thread
+DECODED_COLUMNS = 32  # of a block of products of bytes
+DOTTED, TILED = 4, 64  # bytes along the sum of an instruction: of a word (vpdpbusd), at most of a tile (AMX)
+TILE_ROWS = 16  # of a tile
+DECODED_ROWS = {DOTTED: (8,), TILED: (TILE_ROWS, 2 * TILE_ROWS, 4 * TILE_ROWS)}  # pixels of a block
+_MOST_IMAGE = 1 << 20  # bytes of pixels of a thread
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,9 @@ class HostPoolsConfig(TileConfig):
     64 vectors: 32 columns take bytes of the tables by shuffles; with bits up to 5 there are fewer of them. permute: the same of
     up to 256 vectors, 64 columns by permutations of 64 bytes. plane: bytes of a vector of pixels, where those of `mc` rows of an
     image lie side by side and whole numbers are multiplied; groups are then of channels. 0 where they do not. dot: of
-    such the products of bytes that an instruction adds (HostLimits)."""
+    such the products of bytes that an instruction adds (HostLimits). decoded: not 0 where indices become bytes of weights, of
+    32 columns at a time, which bytes of `mc` rows of an image are multiplied by, `rows` pixels at once and so many bytes along
+    the sum an instruction: 4 (vpdpbusd), or up to 64 of tiles (AMX); groups are then the vectors of channels of a step."""
 
     family: ClassVar[str] = "host_pools"
     rows: int = 1
@@ -55,6 +63,7 @@ class HostPoolsConfig(TileConfig):
     permute: bool = False
     plane: int = 0
     dot: int = 0
+    decoded: int = 0
 
     @property
     def by_bytes(self) -> bool:
@@ -65,6 +74,11 @@ class HostPoolsConfig(TileConfig):
     def is_narrow(self) -> bool:
         """Are tables of 16 bits, and of 16 rows?"""
         return 0 < self.bits <= NARROW_BITS and not self.by_bytes and not self.plane
+
+    @property
+    def by_strips(self) -> bool:
+        """Are work units strips of whole rows of pixels of an image of known extents?"""
+        return self.plane > 0 or self.decoded > 0
 
     def plane_of(self, shape: PlaneShape) -> Plane:
         """The pixels side by side, in tables of 16 bits where rows have few of them."""
@@ -102,8 +116,18 @@ class PoolFormat:
 
 def row_bits(workload: Workload) -> Expr | None:
     """Bits of the rows, where these are whole numbers; None where they are not."""
-    found = (_ROW_BITS.fullmatch(o.codes) for o in workload.inputs if not o.panel)
-    return next((Expr.parse(m["bits"]) for m in found if m is not None), None)
+    found = _rows(workload)
+    return None if found is None else Expr.parse(found["bits"])
+
+
+def has_one_zero(workload: Workload) -> bool:
+    """Is the same number taken from the codes of all rows?"""
+    found = _rows(workload)
+    return found is not None and not found["zeros"]
+
+
+def _rows(workload: Workload) -> re.Match[str] | None:
+    return next((m for o in workload.inputs if not o.panel and (m := _ROW_BITS.fullmatch(o.codes)) is not None), None)
 
 
 def sums_in_16_bits(bits: int) -> int:
@@ -152,6 +176,11 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostPoolsConfig]:
             config = HostPoolsConfig(VECTOR, groups, columns, chunk, bits, plane=size, dot=dot)
             if why_invalid(config, workload, limits) is None:
                 yield config
+    for kind, groups, columns, chunk in product(DECODED_ROWS, (1, 2, 4, 8), (32, 64, 128, 256, 512), strips):
+        for rows in DECODED_ROWS[kind]:
+            config = HostPoolsConfig(rows, groups, columns, chunk, 8, decoded=kind)
+            if why_invalid(config, workload, limits) is None:
+                yield config
     for bits, groups, columns in product(range(1, NARROW_BITS + 1), (2, 4, 8, 16, 32), (256, 512, 1024, 2048)):
         config = HostPoolsConfig(NARROW_ROWS, groups, columns, NARROW_ROWS, bits)
         if why_invalid(config, workload, limits) is None:
@@ -167,6 +196,8 @@ def why_invalid(config: HostPoolsConfig, workload: Workload, limits: HostLimits)
         return reason
     if config.bits and (reason := _not_whole(config, form, workload, limits)) is not None:
         return reason
+    if config.decoded:
+        return _undecoded(config, form, workload, limits)
     known = (NARROW_ROWS,) if config.is_narrow else ROWS
     if config.rows not in known or config.groups < 1 or config.mc < 0 or (
             config.mc % config.rows and not config.window and not config.plane):
@@ -196,6 +227,39 @@ def _unpermuted(config: HostPoolsConfig, form: PoolFormat, workload: Workload, l
     if config.bits and config.groups * form.books > MOST_ADDED:
         return f"sums-in-16-bits: {config.groups} groups of {form.books} books at once; {MOST_ADDED} bytes are added there"
     return None
+
+
+def _undecoded(config: HostPoolsConfig, form: PoolFormat, workload: Workload, limits: HostLimits) -> str | None:
+    """Why weights do not become bytes that an image is multiplied by, or None."""
+    shape, channels = PlaneShape.of(workload), channels_of(workload)
+    if shape is None or config.bits != 8 or config.window or config.by_bytes or config.plane or not has_one_zero(workload):
+        return "decoded: rows are no whole pixels of an image of known extents under a window, or differ in their zeros"
+    if limits.byte_products < FUSED or limits.vector_bytes < 64 or prepacked(workload) != DECODED_COLUMNS:
+        return f"decoded: {DECODED_COLUMNS} columns are multiplied as bytes, on a target with vpdpbusd"
+    if config.decoded == TILED and (not limits.tiles or config.groups * VECTOR > TILED):
+        return f"tiles: of {config.groups * VECTOR} bytes along the sum, on a target with tiles of bytes"
+    if config.rows not in DECODED_ROWS.get(config.decoded, ()) or config.groups < 1 or channels % (config.groups * VECTOR):
+        return f"steps: {config.groups * VECTOR} of {channels} channels by {config.rows} pixels, {config.decoded} at once"
+    if config.mc < 1 or shape.height % config.mc or config.columns < DECODED_COLUMNS or config.columns % DECODED_COLUMNS:
+        return f"strips: {shape.height} rows in strips of {config.mc}, by {config.columns} columns"
+    image = image_of(config, workload)
+    if image is not None and config.rows > 2 * TILE_ROWS and image.pixels > config.rows:
+        return f"blocks: {config.rows} pixels are multiplied where a strip has no more, not {image.pixels}"
+    if image is None or image.bytes > _MOST_IMAGE:
+        return f"image-in-cache: {image.bytes if image else 0} bytes of pixels"
+    return None
+
+
+def channels_of(workload: Workload) -> int:
+    """Of a pixel under a window of known extents; 0 where there is none."""
+    shape, depth = PlaneShape.of(workload), workload.size("k").constant or 0
+    return 0 if shape is None else depth // (shape.taps[0] * shape.taps[1])
+
+
+def image_of(config: HostPoolsConfig, workload: Workload) -> PoolImage | None:
+    """The bytes of a strip of pixels that are multiplied by decoded weights."""
+    shape = PlaneShape.of(workload)
+    return None if shape is None else PoolImage(shape, config.mc, channels_of(workload), config.rows)
 
 
 def pixels_of(workload: Workload) -> tuple[int, int, int] | None:

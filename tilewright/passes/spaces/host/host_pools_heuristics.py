@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.host.host_pools import (
+    DECODED_COLUMNS,
+    DECODED_ROWS,
     FUSED,
     NARROW_BITS,
     NARROW_ROWS,
     PERMUTED_COLUMNS,
+    TILE_ROWS,
+    TILED,
     VECTOR,
     HostPoolsConfig,
     PoolFormat,
+    channels_of,
     extents_of,
+    image_of,
     pixels_of,
     plane_words,
     row_bits,
@@ -20,6 +27,7 @@ from tilewright.passes.spaces.host.host_pools import (
     why_invalid,
     window_words,
 )
+from tilewright.passes.spaces.host.pool_image import PoolImage
 from tilewright.passes.spaces.host.pool_plane import PlaneShape
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -32,6 +40,7 @@ _STEP = 256  # columns
 _PLANE_BITS = (3, 4, NARROW_BITS, 8)  # of pixels side by side; fewer than three are added up as three are
 _PLANE_COLUMNS = 512
 _PIXEL, _PLACE = 8, 2  # cycles to make bytes of a pixel's eight channels, and to find what an index names
+_SIXTEEN = 16  # words of a register, and rows and columns of a tile
 _FAR = ((0, 1.0), (1, 1.4), (2, 4.0))  # how many times as long loads take, by the caches that tables do not fit
 
 
@@ -71,7 +80,7 @@ def default(workload: Workload, limits: HostLimits,
         groups = max(1, 1 << max(0, room.bit_length() - 1))
         return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 8), width, rows, whole)
 
-    if bits is not None and (made := _planes(workload, limits)):
+    if bits is not None and (made := _by_strips(workload, limits)):
         tree: Node = switch(str(bits), [(c.bits, Leaf(n)) for n, c in enumerate(made[:-1])], Leaf(len(made) - 1)) \
             if bits.constant is None else Leaf(next(n for n, c in enumerate(made) if c.bits >= bits.constant))
         return _used(list(made), tree)
@@ -138,14 +147,57 @@ def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bi
     return last if why_invalid(last, workload, limits) is None else None
 
 
-def _planes(workload: Workload, limits: HostLimits) -> list[HostPoolsConfig]:
-    """Pixels side by side by bits, the fewest first; those of more bits serve fewer as well where they take fewer cycles."""
-    kept: list[tuple[float, HostPoolsConfig]] = []
+def _by_strips(workload: Workload, limits: HostLimits) -> list[HostPoolsConfig]:
+    """Weights as bytes, or pixels side by side by bits, the fewest first; those of more bits serve fewer as well where they take
+    fewer cycles."""
+    decoded = _decoded(workload, limits)
+    kept: list[tuple[float, HostPoolsConfig]] = [] if decoded is None else [decoded]
     for bits in reversed(_PLANE_BITS):
         found = _plane(workload, limits, bits)
         if found is not None and (not kept or found[0] <= kept[-1][0]):
             kept.append(found)
     return [config for _, config in reversed(kept)]
+
+
+def _decoded(workload: Workload, limits: HostLimits) -> tuple[float, HostPoolsConfig] | None:
+    """The strips and filters of weights as bytes that take the fewest cycles by count on the threads there are, for one image,
+    and these. None where weights do not become bytes."""
+    form, shape, columns = PoolFormat.of(workload), PlaneShape.of(workload), extents_of(workload).columns.constant
+    if form is None or shape is None or columns is None:
+        return None
+    threads, channels = max(1, limits.threads or limits.cores), channels_of(workload)
+    groups = next(n for n in (8, 4, 2, 1) if channels % (n * VECTOR) == 0)
+    widths = {min(_PLANE_COLUMNS, -(-columns // (DECODED_COLUMNS * n)) * DECODED_COLUMNS) for n in range(1, 2 * threads + 1)}
+    found = [(_decoded_cycles(c, form, image_of(c, workload), limits, columns), c.columns, -c.mc, c)
+             for rows in range(1, shape.height + 1) if shape.height % rows == 0 for width in widths
+             for kind, blocks in DECODED_ROWS.items() for block in blocks
+             if why_invalid(c := HostPoolsConfig(block, groups, width, rows, 8, decoded=kind), workload, limits) is None]
+    best = min(found, key=lambda f: f[:3], default=None)
+    return None if best is None else (best[0], best[3])
+
+
+def _decoded_cycles(config: HostPoolsConfig, form: PoolFormat, image: PoolImage | None, limits: HostLimits,
+                    columns: int) -> float:
+    """Of the thread with the most units. Of 16 vectors that indices name at once an instruction each widens them and tells the
+    halves of the pool apart, and one of each word permutes 32 entries. A step of tiles takes a cycle for each of 16 rows, loads
+    half a one, a whole one from the second cache. Tiles that are multiplied as they are decoded hide the shorter of both."""
+    assert image is not None
+    shape, width, tiled = image.shape, min(config.columns, columns), config.decoded == TILED
+    depth, panels = image.channels * shape.taps[0] * shape.taps[1] * form.books, -(-width // DECODED_COLUMNS)
+    blocks, parts = -(-image.pixels // image.block), -(-form.entries // 32)
+    decoded = (2 + (2 * parts + math.log2(parts))) / _SIXTEEN * width * depth / VECTOR
+    if tiled:
+        tall, runs = image.block // TILE_ROWS, 2 if image.block > 2 * TILE_ROWS else 1
+        far = 2 if depth * DECODED_COLUMNS + image.bytes > limits.l1 and blocks > 1 else 1
+        step = max(2 * tall * _SIXTEEN, far * (2 + runs * tall) * _SIXTEEN / 2)
+        products = panels * blocks * step * depth / (config.groups * VECTOR)
+    else:
+        products = panels * blocks * image.block * DECODED_COLUMNS * depth / (2 * 4 * _SIXTEEN)
+    made = max(decoded, products) if tiled and blocks == 1 else decoded + products
+    laid = image.bytes / _SIXTEEN + image.phases * image.tall * (shape.width + shape.taps[1]) * _PIXEL
+    stored = image.pixels * (_PIXEL + width / _SIXTEEN * 2)
+    return (made + laid + stored) * -(-(shape.height // config.mc) * -(-columns // config.columns) // max(
+        1, limits.threads or limits.cores))
 
 
 def _plane(workload: Workload, limits: HostLimits, bits: int) -> tuple[float, HostPoolsConfig] | None:

@@ -50,6 +50,8 @@ def test_order_scans_and_updates(target: str) -> None:
     checks.add("argsort down", ops.argsort(i, 1, descending=True), lambda v, _: np.argsort(-v["i"], 1, kind="stable"))
     checks.add("the first", ops.topk(c, 1)[1], lambda v, _: np.argsort(-_nan_last(v["c"]), 1, kind="stable")[:, :1])
     checks.add("sums down", ops.cumsum(x, 0), lambda v, _: np.cumsum(v["x"], 0))
+    checks.add("sums up", ops.cumsum(x, 0, exclusive=True, reverse=True), lambda v, _: np.cumsum(v["x"][::-1], 0)[::-1] - v["x"])
+    checks.add("least down", ops.cummin(c, 0)[0], lambda v, _: np.minimum.accumulate(v["c"], 0))
     checks.add("sums along", ops.cumsum(i, 1, exclusive=True), lambda v, _: np.cumsum(v["i"], 1) - v["i"])
     checks.add("sums back", ops.cumsum(x, 1, reverse=True), lambda v, _: np.cumsum(v["x"][:, ::-1], 1)[:, ::-1])
     most, where = ops.cummax(i, 1)

@@ -1,6 +1,7 @@
 // RUN: tilewright opt %s --pass "pack-constants" | filecheck %s
 // RUN: tilewright opt %s --pass "pack-constants{bf16-pairs=true}" | filecheck %s --check-prefix=PAIRS
 // RUN: tilewright opt %s --pass "pack-constants{vector-bytes=32 vector-registers=16}" | filecheck %s --check-prefix=AVX2
+// RUN: tilewright opt %s --pass "pack-constants{last-cache=314572800}" | filecheck %s --check-prefix=FAR
 
 
 // The weight is read in panels of 48 columns; @main gets the panels as a new constant that says where they come from.
@@ -17,6 +18,9 @@
 
 // With 16 registers, blocks of 4 x 3 have fewer loads than those of 6 x 2.
 // AVX2: func.func private @matmul({{.*}}: tensor<96x768x24xf32> {tw.constant, tw.dims = [96, 768, 24], tw.panel = 24 : i64
+
+// From a distant last cache, panels of two vectors, for blocks of the most rows.
+// FAR: func.func private @matmul({{.*}}: tensor<72x768x32xf32> {tw.constant, tw.dims = [72, 768, 32], tw.panel = 32 : i64
 
 module {
   func.func private @matmul(%x: tensor<?x768xf32> {tw.dims = ["d0", 768], tw.unit = 1 : i64},

@@ -36,7 +36,8 @@ PACK = "tw.pack"  # of an argument of @main: [source argument, tile, values of k
 class PackConstants(Pass):
     """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul.
 
-    bf16_pairs: does the target multiply bf16 in pairs? byte_products: how many products of bytes it adds at once.
+    bf16_pairs: does the target multiply bf16 in pairs? byte_products: how many products of bytes it adds at once. last_cache: its
+    bytes; panels from a distant one are narrower.
     """
 
     name: ClassVar[str] = "pack-constants"
@@ -44,6 +45,7 @@ class PackConstants(Pass):
     vector_registers: int = 32
     bf16_pairs: bool = False
     byte_products: int = 1
+    last_cache: int = HostLimits.l3
 
     def run(self, module: ir.Module) -> None:
         named = {ir.StringAttr(fn.attributes["sym_name"]).value: fn for fn in functions(module)}
@@ -55,7 +57,7 @@ class PackConstants(Pass):
             if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
                 sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
                 limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs,
-                                    byte_products=self.byte_products)
+                                    byte_products=self.byte_products, l3=self.last_cache)
                 _pack(fn, mains[0], sites, limits)
                 _pack_codes(fn, mains[0], sites, limits)
 

@@ -23,6 +23,7 @@ from tilewright.passes.linalg.structured import inits, inputs
 from tilewright.passes.mlir import ir, maps_of, owner, position
 
 _FEW = 4  # rows that are walked one by one, below which most lanes of a tile are empty
+_ABREAST = 4  # vectors that walk side by side: a step of one alone waits for the one before it, and for each line by itself
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,16 @@ class RunningEmitter:
         where = [unit.first(f"d{a}") for a in range(w._rank)]
         if w.axis != w.unit:
             lo, hi = unit.span(f"d{w.unit}")
-            whole = hi - (hi - lo) % self.lanes
-            loop(lo, whole, self.lanes, lambda c: self._steps(self._with(where, w.unit, Index.ramp(c, self.lanes))), index=index)
+            whole, abreast = hi - (hi - lo) % self.lanes, max(1, _ABREAST // len(w.running.op.results))
+
+            def several(c: Index, count: int) -> None:
+                firsts = [Index.ramp(c.displace(n * self.lanes), self.lanes) for n in range(count)]
+                self._abreast([self._with(where, w.unit, first) for first in firsts])
+
+            most = whole - (whole - lo) % (self.lanes * abreast)
+            loop(lo, most, self.lanes * abreast, lambda c: several(c, abreast), index=index)
+            if abreast > 1:
+                loop(most, whole, self.lanes, lambda c: several(c, 1), index=index)
             left, tail = hi - whole, self._with(where, w.unit, Index.ramp(whole, self.lanes))
             when(Index(0).lt(left), lambda: self._steps(tail, lane_mask(left, self.lanes, index)))
         elif w.row is None:
@@ -169,6 +178,22 @@ class RunningEmitter:
 
         start = self._start(where, mask, lanes) if state is None else state
         loop(begin or 0, self._extent, 1, step, start, self.kernel.index)
+
+    def _abreast(self, places: Sequence[Sequence[Index]]) -> None:
+        """Walks with a place in each lane, of several vectors at once."""
+
+        def step(i: Index, *state: ir.Value) -> list[ir.Value]:
+            states, at_step = list(state), self._at_step(i)
+            size, found = len(states) // len(places), list[ir.Value]()
+            for n, place_ in enumerate(places):
+                at, own = self._with(place_, self.walk.axis, at_step), states[n * size : (n + 1) * size]
+                following = self._next(at, own, None)
+                self._store(at, own if self.walk.running.exclusive else following, None)
+                found += following
+            return found
+
+        start = [v for at in places for v in self._start(at, None, self.lanes)]
+        loop(0, self._extent, 1, step, start, self.kernel.index)
 
     # -- rows in lanes, along the axis of the vectors
 

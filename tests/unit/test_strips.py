@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation import outlined_model
 from tilewright.compiler.compilation.compilation import Compilation, full_target
@@ -18,12 +19,16 @@ from tilewright.compiler.compilation.outlined_model import Cut, outline
 from tilewright.compiler.host import strip_launches, strips
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import Strips
+from tilewright.compiler.tuning.cut_refused import built_with_cuts
+from tilewright.compiler.tuning.dispatch_tables import untuned_tables
+from tilewright.compiler.verification.keep_what_gains import function_of
 from tilewright.passes.partition.cost import Machine
 from tilewright.runtime.target import Target
 
 Array = np.ndarray
 Built = tuple[ops.Graph, dict[str, Array]]
 RANDOM = np.random.default_rng(0)
+CHAIN_ROWS = (1, 17, 64, 131)
 
 
 class Model:
@@ -126,14 +131,18 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Strips]:
     return found
 
 
+def force(patch: pytest.MonkeyPatch) -> None:
+    """Strips of 8 rows from 8 on, whatever they cost."""
+    patch.setattr(strips, "GAIN", -np.inf)
+    patch.setattr(strips, "SIZES", (8,))
+    patch.setattr(strips, "ROWS", (8,))
+    patch.setattr(strip_launches, "EACH", 1)
+    patch.setattr(strip_launches, "SHORT", 1)
+
+
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strips of 8 rows from 8 on, whatever they cost."""
-    monkeypatch.setattr(strips, "GAIN", -np.inf)
-    monkeypatch.setattr(strips, "SIZES", (8,))
-    monkeypatch.setattr(strips, "ROWS", (8,))
-    monkeypatch.setattr(strip_launches, "EACH", 1)
-    monkeypatch.setattr(strip_launches, "SHORT", 1)
+    force(monkeypatch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -158,23 +167,28 @@ def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_chains(seed: int, request: pytest.FixtureRequest) -> None:
-    right_at(seed, request.getfixturevalue)
+def test_random_chains(seed: int) -> None:
+    right_at(seed)
 
 
-def right_at(seed: int, force: Callable[[str], object]) -> None:
-    """A random chain gives the same, in strips or not. force: makes strips of all that can be."""
+def right_at(seed: int) -> int:
+    """A random chain gives the same in strips, of all that can be done so, and unfused. A sweep of many: `python -m tools.bench
+    cuts --chains 100`. Returns how many calls are done in strips."""
     RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-    whole = compiled(drawn(seed))
-    force("everywhere")
-    RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-    cut = compiled(drawn(seed))
-    for rows in (1, 17, 64, 131):
+    unfused = built_with_cuts(compilation(drawn(seed), 1000), partial(untuned_tables, builder=LocalBuilder(Target.parse("host"))),
+                              Cut("alone", strips=strips.StripChoice.NEVER))
+    whole = function_of(assemble(*unfused))
+    with pytest.MonkeyPatch.context() as patch:
+        force(patch)
+        RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+        cut = compiled(drawn(seed))
+    for rows in CHAIN_ROWS:
         x = np.random.default_rng(rows).standard_normal((rows, 48)).astype(np.float32)
         calls = whole(x), cut(x, threads=1), cut(x, threads=3)
         for a, b, c in zip(*(v if isinstance(v, tuple) else (v,) for v in calls), strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(a).max())))
             assert b.tobytes() == c.tobytes()
+    return sum(len(s.calls) for s in cut.program.strips)
 
 
 def test_bits_of_a_row_are_the_same_in_any_batch(planned: list[Strips], everywhere: None) -> None:

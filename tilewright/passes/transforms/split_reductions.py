@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import is_contraction
 from tilewright.passes.analysis.op_kinds import body_names, combiner, is_row_reduction
 from tilewright.passes.analysis.parts import neutral, slow_to_fast
+from tilewright.passes.analysis.reads_alone import reads_alone
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import fill_body, generic
 from tilewright.passes.linalg.clone import users
@@ -40,6 +41,8 @@ class SplitReductions(Pass):
     elements: of the operand that a part has at least. rows: that it has at least. parts: that there are at most, where the
     range tells. columns: that a tensor has at least for its rows to be cut. shares: are values that the shares of a softmax mix
     added up in parts too, where one query reads rows one after the other? Left whole they are for fuse-attention.
+    alone: rows of a part at least of sums down the rows that wait for memory alone, as gradients of biases do: each part is
+    written and read again, at times by another core.
     alike: from so many tensors on, of known extents, of which all elements are reduced by one operation, all have parts of one
     size, small tensors too, if any has parts: then one launch may serve all. 0: never.
     """
@@ -51,6 +54,7 @@ class SplitReductions(Pass):
     columns: int = 16
     shares: bool = False
     alike: int = 0
+    alone: int = 0
 
     def run(self, module: ir.Module) -> None:
         tensors: dict[ir.Operation, Reshaper] = {}
@@ -61,6 +65,10 @@ class SplitReductions(Pass):
                         if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op))
                         and (self.shares or not _mixes(op))}
         sizes = {op: size for op in tensors if (size := self._own_size(op, tensors[op]))}
+        if self.alone:
+            larger = replace(self, rows=self.alone)
+            for op in reads_alone([op for op in sizes if "parallel" in iterator_kinds(op)]):
+                sizes[op] = larger._own_size(op, tensors[op]) or sizes[op]
         for op, size in {**sizes, **self._common_sizes(sizes, tensors)}.items():
             _split(op if len(iterator_kinds(op)) > 1 else _as_one_row(op, tensors[op]), size, tensors[op])
         for fn in main_of(module):

@@ -153,6 +153,19 @@ def random_graphs(seeds: range) -> int:
     return int(wrong > 0)
 
 
+def random_chains(seeds: range) -> int:
+    """Exit code 1 where a chain by strips of rows is wrong, with its seed."""
+    check, wrong, cut = of_tests("unit.test_strips"), 0, 0
+    for seed in seeds:
+        try:
+            cut += check.right_at(seed) > 0
+        except AssertionError as error:
+            wrong += 1
+            print(f"seed {seed}: {error}", flush=True)
+    print(f"{len(seeds)} chains, {cut} of them with strips, at {len(check.CHAIN_ROWS)} shapes: {wrong} wrong")
+    return int(wrong > 0)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser("cuts", __doc__)
     parser.add_argument("--names", default="*", metavar="PATTERN", help="which workloads")
@@ -162,11 +175,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="longest measuring time of a partition")
     parser.add_argument("--random", type=int, default=0, metavar="N",
                         help="no times: N random graphs, each cut in three ways at two shapes, against what they give unfused")
+    parser.add_argument("--chains", type=int, default=0, metavar="N",
+                        help="no times: N random chains of products and work on rows, all by strips of rows that may be, against "
+                        "what they give unfused")
     parser.add_argument("--seed", type=int, default=1000, help="of the first random graph")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
     if args.random:
         return random_graphs(range(args.seed, args.seed + args.random))
+    if args.chains:
+        return random_chains(range(args.seed, args.seed + args.chains))
     import torch
 
     torch.set_num_threads(args.threads)

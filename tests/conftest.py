@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import defaultdict
@@ -12,6 +13,7 @@ from zlib import crc32
 
 import lit_runner
 import pytest
+from collection import THRESHOLDS
 
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.knobs import WORKERS
@@ -63,6 +65,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_configure() -> None:
     """Processes that run tests share the cores: each builds kernels in as many others as it has of them. A second one would start
     for most of a second to build a kernel or two."""
+    gc.set_threshold(*THRESHOLDS)
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if beside > 1:
         os.environ.setdefault(WORKERS.name, str(max(1, affinity() // beside)))

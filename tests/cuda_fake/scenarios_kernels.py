@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,7 @@ def kernels_are_timed(fake: FakeState) -> None:
     wanted = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
     assert np.abs(timer.run(built.kernel, built.code, dims, arrays)[-1] - wanted).max() < 1e-4
     timer.device.sync()
+    gc.collect()  # what earlier scenarios left
     before = len(fake.live)
     fake.launches.clear()
     found = timer.time(built.kernel, built.code, dims, arrays, repeats=3, seconds=2e-5)

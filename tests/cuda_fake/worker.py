@@ -6,20 +6,26 @@ nothing share a process; `alone(...)` asks for a process of its own, with other 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
-import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+from collection import THRESHOLDS
+
 TESTS = Path(__file__).parents[1]
 _SECONDS = 300
+PRELOADED = ("cuda_fake.fake_driver", "tilewright.compiler.api")
 HELPERS = ("finish", "write")
 
 
@@ -42,48 +48,50 @@ def scenarios(module: str) -> dict[str, Callable[..., None]]:
 
 
 class Worker:
-    """A process with a fake driver."""
+    """A process with a fake driver, forked from one that has imported what all of them need."""
 
     def __init__(self, driver: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "cuda_fake.worker", json.dumps(driver)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-                                         cwd=TESTS.parent)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(PRELOADED))
+        with pytest.MonkeyPatch.context() as patch:  # that process must find the same modules
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+            forkserver.ensure_running()
+        self._requests, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(driver, theirs))
+        self._process.start()
+        theirs.close()
 
     def run(self, module: str, scenario: str) -> str:
         """The traceback of a failure; empty when it went well."""
-        assert self._process.stdin
-        assert self._process.stdout
         try:
-            self._process.stdin.write(json.dumps([module, scenario]) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return f"the worker ended with {self._process.wait()}"
-        line = self._process.stdout.readline()
-        return str(json.loads(line)) if line else f"the worker ended with {self._process.wait()}"
+            self._requests.send((module, scenario))
+            return str(self._requests.recv())
+        except (EOFError, OSError):
+            self._process.join(_SECONDS)
+            return f"the worker ended with {self._process.exitcode}"
 
     @property
     def lost(self) -> bool:
-        return self._process.poll() is not None
+        return not self._process.is_alive()
 
     def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(_SECONDS)
+        self._requests.close()
+        self._process.join(_SECONDS)
 
 
-def main() -> None:
+def serve(options: dict[str, Any], requests: Connection) -> None:
+    """Install a driver and run the scenarios that are asked for, in the worker."""
     from cuda_fake.fake_driver import FakeDriver
     from cuda_fake.fake_state import CONTEXT_BASE
 
-    options = json.loads(sys.argv[1])
-    if "archs" in options:
-        options["archs"] = tuple(options["archs"])
+    gc.set_threshold(*THRESHOLDS)
     fake = FakeDriver(**options).install()
-    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for line in sys.stdin:
-        module, name = json.loads(line)
+    while not fake.lost:
+        try:
+            module, name = requests.recv()
+        except EOFError:
+            break
         scenario = scenarios(module)[name]
         sys.modules.pop("torch", None)
         fake.contexts()[:] = [CONTEXT_BASE]
@@ -93,11 +101,4 @@ def main() -> None:
             failure = f"unknown to the fake driver: {fake.unknown}" if fake.unknown else ""
         except BaseException:
             failure = traceback.format_exc() + f"errors of the fake driver: {fake.errors}"
-        replies.write(json.dumps(failure) + "\n")
-        replies.flush()
-        if fake.lost:
-            break
-
-
-if __name__ == "__main__":
-    main()
+        requests.send(failure)

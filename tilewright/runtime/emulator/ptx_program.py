@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -196,21 +197,22 @@ def _shared_bytes(item: Instruction) -> int:
     return type_bits(item.parts[-1]) // 8 * (words if head in ("ld", "st") else 1)
 
 
-def opcode_class(inst: Instruction) -> str:
+@functools.lru_cache(maxsize=4096)
+def opcode_class(opcode: str) -> str:
     """What statistics count by: the operation, with the state space of memory, the type of arithmetic, the shape of a product
     of matrices."""
-    head = inst.parts[0]
+    head, *rest = parts = opcode.split(".")
     if head in ("ld", "st", "atom", "red"):
-        spaces = [p.split("::")[0] for p in inst.parts[1:]]
+        spaces = [p.split("::")[0] for p in rest]
         return f"{head}.{next((p for p in spaces if p in _SPACES), 'generic')}"
-    shape = next((p for p in inst.parts if _SHAPE.fullmatch(p)), "")
+    shape = next((p for p in parts if _SHAPE.fullmatch(p)), "")
     if head in ("mma", "wgmma") and shape:
-        return ".".join((*inst.parts[:2], shape))
-    if inst.parts[:2] == ("cp", "async"):
-        return ".".join(inst.parts[:3])
+        return ".".join((*parts[:2], shape))
+    if parts[:2] == ["cp", "async"]:
+        return ".".join(parts[:3])
     if head in ("cp", "bar", "barrier", "mma", "wgmma", "mbarrier", "shfl", "vote", "match", "redux"):
-        return ".".join(inst.parts[:2])
-    return f"{head}.{inst.parts[-1]}" if len(inst.parts) > 1 else head
+        return ".".join(parts[:2])
+    return f"{head}.{rest[-1]}" if rest else head
 
 
 class _Cutter:
@@ -269,7 +271,7 @@ class _Cutter:
         cx.following = index + 1
         self._flows.append(Flow(following=self._following(piece[-1])))
         segment = Segment(index, cx.site(piece[0]), count=len(piece))
-        segment.classes.update(opcode_class(inst) for inst in piece)
+        segment.classes.update([opcode_class(inst.opcode) for inst in piece])
         rest = list(piece)
         step = find(WARP_STEPS, rest[0])
         if step is not None:
@@ -347,11 +349,12 @@ class _Cutter:
         return runners
 
     def _independent(self, insts: list[Instruction], start: int, spec: alu_function.Elementwise) -> int:
-        """How many instructions from `start` on have one shape and read and write no result of one another."""
-        shape, written = alu_function.shape_of(insts[start]), set[str]()
+        """How many instructions from `start`, a packable one, on have one shape and read and write no result of one another."""
+        first, written = insts[start], set[str]()
         count = 0
         for inst in insts[start : start + _LONGEST_PACK]:
-            if alu_function.shape_of(inst) != shape or not alu_function.packable(inst, spec, self._cx):
+            if count and not (inst.opcode == first.opcode and alu_function.packable(inst, spec, self._cx)
+                              and alu_function.literals_alike(inst, first)):
                 break
             used = {alu_function.names(operand) for operand in inst.operands}
             if used & written:

@@ -68,9 +68,9 @@ def packable(inst: Instruction, spec: Elementwise, cx: BuildContext) -> bool:
     return True
 
 
-def shape_of(inst: Instruction) -> tuple[str, ...]:
-    """Instructions of one shape may be packed together: same opcode, literals at the same places."""
-    return (inst.opcode, *("i" if isinstance(o, Immediate) else "r" for o in inst.operands))
+def literals_alike(one: Instruction, other: Instruction) -> bool:
+    """Whether two packable instructions of one opcode may be packed together: literals at the same places."""
+    return all(isinstance(a, Immediate) == isinstance(b, Immediate) for a, b in zip(one.operands, other.operands, strict=True))
 
 
 def names(operand: PtxOperand) -> str | None:

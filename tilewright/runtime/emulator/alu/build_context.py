@@ -78,9 +78,9 @@ class BuildContext:
 
     def slot(self, operand: PtxOperand) -> Slot | None:
         """The slot of a register operand; None for anything else."""
-        if isinstance(operand, Register | Symbol) and not getattr(operand, "offset", 0):
+        if isinstance(operand, Register):
             return self.slots.get(operand.name)
-        return None
+        return self.slots.get(operand.name) if isinstance(operand, Symbol) and not operand.offset else None
 
     def result(self, operand: PtxOperand) -> Slot | None:
         """The slot of a register that the instruction writes; None for anything else."""

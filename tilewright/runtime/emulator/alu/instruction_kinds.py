@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -35,8 +36,15 @@ T = TypeVar("T")
 
 def find(table: Mapping[str, T], inst: Instruction) -> T | None:
     """The entry whose key is the longest dotted prefix of the opcode."""
-    for length in range(min(len(inst.parts), 5), 0, -1):
-        found = table.get(".".join(inst.parts[:length]))
+    for prefix in _prefixes(inst.opcode):
+        found = table.get(prefix)
         if found is not None:
             return found
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _prefixes(opcode: str) -> tuple[str, ...]:
+    """The dotted prefixes of an opcode that tables know, the longest first."""
+    parts = opcode.split(".")
+    return tuple(".".join(parts[:length]) for length in range(min(len(parts), 5), 0, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
 
@@ -294,6 +295,12 @@ class _Parser(Tokens):
             raise self.error(f"literal {word!r} is not supported; write floats as 0f... or 0d...") from None
 
 
+@functools.lru_cache(maxsize=1 << 15)
+def _plain_operand(text: str) -> PtxOperand:
+    """Of one text one object: a kernel names each of its registers many times."""
+    return _Parser(text).operand()
+
+
 class _Body:
     """The braces of one function, with nested scopes whose names are made unique."""
 
@@ -396,6 +403,10 @@ class _Body:
         if not "a" <= opcode[:1] <= "z":
             p.back()
             raise p.error(f"expected an instruction, found {opcode!r}")
+        if opcode.endswith(";"):
+            opcode, operands_text = opcode[:-1].split(None, 1)
+            plain = tuple(_plain_operand(each.strip()) for each in operands_text.split(","))
+            return Instruction(opcode, plain, line, p.text(line), predicate, negated)
         operands: list[PtxOperand] = []
         while not p.accept(";"):
             operands.append(p.operand())

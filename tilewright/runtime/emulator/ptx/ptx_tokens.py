@@ -7,8 +7,14 @@ from bisect import bisect_right
 
 from tilewright.runtime.emulator.machine.findings import EmulatorError
 
+_PLAIN = r"(?:%[\w.]+|\$[\w$]+|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0|-?[1-9]\d*|\[%\w+(?:\+-?(?:0|[1-9]\d*))?\])"
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
+    |(?P<plain>[a-z](?:[\w.]|::)*[ \t]+"""
+    + _PLAIN
+    + r"(?:,[ \t]*"
+    + _PLAIN
+    + r""")*;)
     |(?P<number>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+\.\d+(?:[eE][-+]?\d+)?|\d+U?)
     |(?P<word>[%$A-Za-z_.](?:[\w$.%]|::)*)
     |(?P<string>"(?:[^"\\]|\\.)*")
@@ -22,7 +28,8 @@ _SHOWN = 160  # characters of a line that travel with its instructions
 
 
 class Tokens:
-    """Words of a PTX text with their lines, and errors that name the line."""
+    """Words of a PTX text with their lines, and errors that name the line. An instruction of plain operands (registers, labels,
+    numbers, addresses of a register), as most are, is one word with the semicolon that ends it."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
@@ -82,7 +89,7 @@ class Tokens:
         return self._shown[line]
 
     def skip_statement(self) -> None:
-        while self.next() != ";":
+        while not self.next().endswith(";"):
             pass
 
     def skip_braces(self) -> None:

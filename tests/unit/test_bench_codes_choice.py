@@ -12,7 +12,7 @@ from tools.bench.codes_choice import Chosen, Product, algorithm, measure
 from tools.bench.codes_systems import Case
 from tools.bench.thresholds.rederive import Built
 
-SIZE = (64, 64)
+SIZE, HOST = (64, 64), Target.parse("host")
 
 
 @pytest.mark.parametrize("config,name", [
@@ -32,7 +32,7 @@ def test_ratio() -> None:
 
 def test_products_of_pools_by_bits() -> None:
     product = Product(Case.read("p16", SIZE, 0), whole=True)
-    found = list(measure(product, [1, 16], [8, 4], 1, Built(LocalBuilder(Target.parse("host"))), (1, 0.001)))
+    found = list(measure(product, [1, 16], [8, 4], (HOST, 1), Built(LocalBuilder(HOST)), (1, 0.001)))
     assert [(m, a) for m, a, _ in found] == [(1, 8), (1, 4), (16, 8), (16, 4)]
     for _, bits, chosen in found:
         assert chosen.config and chosen.seconds > 0 and {"1 rows", "8 rows"} <= chosen.fastest.keys()
@@ -40,7 +40,7 @@ def test_products_of_pools_by_bits() -> None:
 
 
 def test_products_of_codes() -> None:
-    found = list(measure(Product(Case.read("4g32", SIZE, 0), whole=False), [1, 8], [8], 1,
-                         Built(LocalBuilder(Target.parse("host"))), (1, 0.001)))
+    found = list(measure(Product(Case.read("4g32", SIZE, 0), whole=False), [1, 8], [8], (HOST, 1),
+                         Built(LocalBuilder(HOST)), (1, 0.001)))
     assert [(m, a) for m, a, _ in found] == [(1, 0), (8, 0)]
     assert all({"panel", "registers, 1 rows"} <= chosen.fastest.keys() for *_, chosen in found)

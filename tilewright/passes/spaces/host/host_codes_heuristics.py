@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.host.host_block import register_block
-from tilewright.passes.spaces.host.host_codes import HostCodesConfig, extents_of, plain, why_invalid
+from tilewright.passes.spaces.host.host_codes import Format, HostCodesConfig, extents_of, plain, why_invalid
 from tilewright.passes.spaces.host.host_matmul import prepacked
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -17,6 +17,7 @@ from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
 _BUSY = "not kept: blocks of 4, 6 and 8 rows beside panels at 8 and 16 rows of 2048 x 2048 on a busy CPU with AVX-512"
+_XEON = "xeon-avx512.md: beside the fastest kernel of each algorithm"
 # units of columns that are decoded at least, where there are as many: 3 units of 11 panels leave one of two threads idle for a
 # third of the time (codes of 2 bits, 64 rows, 2048 x 2048: two threads 1.12 times as fast as one; AVX-512); one thread takes the
 # same time, within 2 %, with 1, 2, 4, 8 and 11 panels
@@ -29,23 +30,36 @@ class Thresholds:
 
     few_rows: int = threshold(4, unit="rows, up to which a block of as many decodes the columns in registers",
                               operator="codes_u4g32_768x768", results=_BUSY)
+    tall_rows: int = threshold(6, unit="rows of such a block where registers are many", operator="codes_u4g32_768x768",
+                               results=_XEON)
+    one_vector: int = threshold(8, unit="rows of a block of one vector, which does for more rows than those",
+                                operator="codes_u4g32_768x768", results=_XEON)
+    some_rows: int = threshold(12, unit="rows, up to which tall blocks do for codes of up to 4 bits of one tensor",
+                               operator="codes_u4g32_768x768", results=_XEON)
     dot_rows: int = threshold(4, unit="rows of a block of integers", operator="codes_u4g32_768x768", results=_BUSY)
     dot_chunk: int = threshold(32, unit="rows of bytes in the workspace", operator="codes_u4g32_768x768", results=_BUSY)
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """One row; a few, in one block or two; many, from panels that are decoded once."""
+    """One row; two; a few, in blocks; many, from panels that are decoded once."""
     extents, lanes, tile = extents_of(workload), limits.lanes(4), prepacked(workload)
     dotted = _dotted(workload, limits, thresholds)
     if dotted:
         return _by_rows(extents.rows, dotted[:-1], dotted[-1][1])
     most, nv = register_block(extents.columns.constant, lanes, limits)
     nv = next(n for n in (nv, 3, 2, 1) if tile % (n * lanes) == 0)
-    cases = [(1, HostCodesConfig(1, nv, lanes)),
-             (thresholds.few_rows, HostCodesConfig(thresholds.few_rows, nv, lanes))]
+    form, tall, at = Format.of(workload), limits.vector_registers >= 32, thresholds
+    few = at.tall_rows if tall else at.few_rows
+    block, one = HostCodesConfig(few, nv, lanes, exact_tails=True), HostCodesConfig(at.one_vector, 1, lanes, exact_tails=True)
+    cases = [(1, HostCodesConfig(1, nv, lanes)), (2, HostCodesConfig(2, nv, lanes)),
+             (few if form is not None and form.planes == 1 else at.few_rows, block), (at.one_vector, one)]
+    if tall and form is not None and form.bits in (1, 2, 4):
+        cases.append((at.some_rows, block))
     cases = [(rows, _by_table(config, workload, limits)) for rows, config in cases]
     found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]
+    if any(c.table for _, c in found):  # two rows by a block with a table of values rather than without
+        found = [(rows, c) for rows, c in found if c.table or rows != 2]
     many = _by_table(_decoded(workload, limits, (most, nv, lanes)), workload, limits)
     return _by_rows(extents.rows, found, many)
 
@@ -55,8 +69,9 @@ def _by_rows(rows: Expr, few: Sequence[tuple[int, HostCodesConfig]],
     """The first of the few whose rows suffice, else the other."""
     if rows.constant is not None:
         return (next((c for most, c in few if rows.constant <= most), many),), Leaf(0)
-    leaves: list[tuple[int, Node]] = [(most, Leaf(number)) for number, (most, _) in enumerate(few)]
-    return (*(c for _, c in few), many), switch(str(rows), leaves, Leaf(len(few)))
+    configs = tuple(dict.fromkeys((*(c for _, c in few), many)))
+    leaves: list[tuple[int, Node]] = [(most, Leaf(configs.index(c))) for most, c in few]
+    return configs, switch(str(rows), leaves, Leaf(configs.index(many)))
 
 
 def _dotted(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> list[tuple[int, HostCodesConfig]]:

@@ -27,6 +27,7 @@ from tilewright.passes.spaces.host.host_pools import (
     why_invalid,
     window_words,
 )
+from tilewright.passes.spaces.host.host_pools_rows import Choice, Sizes, cycles
 from tilewright.passes.spaces.host.pool_image import PoolImage
 from tilewright.passes.spaces.host.pool_plane import PlaneShape
 from tilewright.passes.spaces.threshold import threshold
@@ -36,9 +37,11 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, switch
 
 _COUNTED = "not kept: loads counted, pool of 64, 2048 columns: tables of 16 KB stay in the first-level cache"
+_XEON = "xeon-avx512.md: beside the fastest kernel of each algorithm"
 _STEP = 256  # columns
 _PLANE_BITS = (3, 4, NARROW_BITS, 8)  # of pixels side by side; fewer than three are added up as three are
 _PLANE_COLUMNS = 512
+_NARROW_BITS = (3, 4, NARROW_BITS)  # of tables of 16 bits; fewer than three took no less time
 _PIXEL, _PLACE = 8, 2  # cycles to make bytes of a pixel's eight channels, and to find what an index names
 _SIXTEEN = 16  # words of a register, and rows and columns of a tile
 _FAR = ((0, 1.0), (1, 1.4), (2, 4.0))  # how many times as long loads take, by the caches that tables do not fit
@@ -46,18 +49,16 @@ _FAR = ((0, 1.0), (1, 1.4), (2, 4.0))  # how many times as long loads take, by t
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Bytes of tables, columns of a unit, and rows that are still a block of four."""
+    """Bytes of tables and columns of a unit."""
 
-    table: int = threshold(16384, unit="bytes of tables that are made at once", operator="pools64_768x768", results=_COUNTED)
-    columns: int = threshold(1024, unit="columns of a work unit", operator="pools64_768x768", results=_COUNTED)
+    table: int = threshold(65536, unit="bytes of tables that are made at once", operator="pools64_768x768", results=_XEON)
+    columns: int = threshold(2048, unit="columns of a work unit", operator="pools64_768x768", results=_XEON)
     window: int = threshold(196608, unit="bytes of tables, or of sums, of pixels", operator="pools64_768x768", results=_COUNTED)
-    shuffled_rows: int = threshold(3, unit="rows that are done one by one by shuffles", operator="pools64_768x768",
-                                   results=_COUNTED)
     permuted_columns: int = threshold(4096, unit="columns of a work unit of permutations", operator="pools64_768x768",
                                       results=_COUNTED)
     permuted_groups: int = threshold(256, unit="groups of one book whose tables are made at once for permutations",
                                      operator="pools64_768x768", results=_COUNTED)
-    few_rows: int = threshold(4, unit="rows, up to which blocks are of four", operator="pools64_768x768", results=_COUNTED)
+    permuted_whole_groups: int = threshold(64, unit="groups of whole numbers", operator="pools64_768x768", results=_XEON)
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -72,13 +73,9 @@ def default(workload: Workload, limits: HostLimits,
     width = min(max(_STEP, -(-share // _STEP) * _STEP), max(_STEP, thresholds.columns))
 
     def config(rows: int, narrow: int = 0) -> HostPoolsConfig:
-        if narrow:
-            groups = thresholds.table // (rows * form.padded * form.books * 2)
-            made = HostPoolsConfig(rows, max(2, min(16, 1 << max(0, groups.bit_length() - 1))), width, rows, narrow)
-            return made
-        room = thresholds.table // (rows * form.padded * form.books * 4)
-        groups = max(1, 1 << max(0, room.bit_length() - 1))
-        return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 8), width, rows, whole)
+        room = (limits.l1 // 2 if rows == 1 else thresholds.table) // (rows * form.padded * form.books * (2 if narrow else 4))
+        groups = max(2 if narrow else 1, 1 << max(0, room.bit_length() - 1))
+        return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 16), width, rows, narrow or whole)
 
     if bits is not None and (made := _by_strips(workload, limits)):
         tree: Node = switch(str(bits), [(c.bits, Leaf(n)) for n, c in enumerate(made[:-1])], Leaf(len(made) - 1)) \
@@ -88,38 +85,15 @@ def default(workload: Workload, limits: HostLimits,
     if windowed is not None:
         return (windowed,), Leaf(0)
     whole = 8 if bits is not None and why_invalid(HostPoolsConfig(bits=8), workload, limits) is None else 0
-    configs = [config(1), config(4), config(8)]
-    few: list[tuple[int, Node]] = [(1, Leaf(0))]
-    many: Node = Leaf(2)
-    if whole and bits is not None:
-        narrow = [c for n in range(1, NARROW_BITS + 1) if (c := config(NARROW_ROWS, n)).groups and _pays(n, columns, form)
-                  and why_invalid(c, workload, limits) is None]
-        first = len(configs)
-        configs += narrow
-        if bits.constant is not None:
-            found = [n for n, c in enumerate(narrow) if c.bits >= bits.constant]
-            many = Leaf(first + found[0]) if found else many
-        elif narrow:
-            many = switch(str(bits), [(c.bits, Leaf(first + n)) for n, c in enumerate(narrow)], Leaf(2))
     widths = (NARROW_BITS, 8) if whole else (0,)
     shuffled = [replace(config(1), groups=16, bits=n, shuffle=True) for n in widths]
     permuted = [_permuted(form, columns, n, limits, thresholds) for n in widths]
-    shuffled = permuted if all(why_invalid(c, workload, limits) is None for c in permuted) else shuffled
-    if all(why_invalid(c, workload, limits) is None for c in shuffled):
-        first = len(configs)
-        configs += shuffled
-        one: Node = Leaf(first + len(shuffled) - 1)
-        if whole and bits is not None:
-            one = switch(str(bits), [(NARROW_BITS, Leaf(first))], one) if bits.constant is None else \
-                Leaf(first + (bits.constant > NARROW_BITS))
-        few = [(thresholds.shuffled_rows, one)]
-    rows = extents.rows
-    few.append((thresholds.few_rows, Leaf(1)))
-    if rows.constant is not None:
-        size = rows.constant
-        return _used(configs, next((node for most, node in few if size <= most), many))
-    more = many if isinstance(many, Leaf) else switch(str(rows), [(NARROW_ROWS // 2, Leaf(2))], many)
-    return _used(configs, switch(str(rows), few, more))
+    narrow = [config(NARROW_ROWS, n) for n in _NARROW_BITS] if whole else []
+    kernels = [c for c in (*permuted, *shuffled) if why_invalid(c, workload, limits) is None]
+    kernels += [config(1), config(4), config(8), *(c for c in narrow if why_invalid(c, workload, limits) is None)]
+    sizes = Sizes((workload.size("k").constant or VECTOR) // VECTOR, share)
+    choice = Choice(kernels, lambda c: cycles(c, form, sizes, limits))
+    return _used(kernels, choice.tree(extents.rows, bits, (*_NARROW_BITS, 8)) if whole else choice.tree(extents.rows, None, (0,)))
 
 
 def _permuted(form: PoolFormat, columns: int, bits: int, limits: HostLimits, thresholds: Thresholds) -> HostPoolsConfig:
@@ -127,7 +101,8 @@ def _permuted(form: PoolFormat, columns: int, bits: int, limits: HostLimits, thr
     indices are read in long runs."""
     share = -(-columns // max(1, limits.threads or limits.cores))
     width = min(max(PERMUTED_COLUMNS, -(-share // PERMUTED_COLUMNS) * PERMUTED_COLUMNS), thresholds.permuted_columns)
-    return HostPoolsConfig(1, max(1, thresholds.permuted_groups // form.books), width, 1, bits, permute=True)
+    groups = thresholds.permuted_whole_groups if bits else thresholds.permuted_groups
+    return HostPoolsConfig(1, max(1, groups // form.books), width, 1, bits, permute=True)
 
 
 def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bits: int) -> HostPoolsConfig | None:
@@ -233,14 +208,6 @@ def _plane_cycles(config: HostPoolsConfig, form: PoolFormat, shape: PlaneShape, 
     pixels = len(plane.phases) * plane.tall * plane.wide * _PIXEL
     unit = groups * (min(config.columns, columns) * (added + carried) + made + pixels)
     return unit * -(-(shape.height // config.mc) * -(-columns // config.columns) // threads)
-
-
-def _pays(bits: int, columns: int, form: PoolFormat) -> bool:
-    """Are tables of 16 bits, of 16 rows, faster to make and to add up than two of 8 rows in 32 bits? Counted: 13 instructions an
-    entry against 34; for each column an addition, and two shuffles, two multiplications and two additions for two sums of what
-    fits 16 bits, against two additions."""
-    made = 13 * form.entries / columns, 34 * form.entries / columns
-    return made[0] + 1 + 3 / sums_in_16_bits(bits) < made[1] + 2
 
 
 def _used(configs: list[HostPoolsConfig], tree: Node) -> tuple[tuple[TileConfig, ...], Node]:

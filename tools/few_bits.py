@@ -2,10 +2,11 @@
 
     python -m tools.few_bits [--cases 500] [--seed 0] [--target host:x86-64-v3] [--until 250]
 
-Each model has a random format (1 to 8 bits with groups, scales and zero points, rows of f32 or bytes; pools of 2 to 256
-vectors, one to three books, of f32, f16 or bytes, rows of f32 or rounded to 1 to 8 bits), a random shape with tails, and is
-called with several numbers of rows; a call is a case. Products of integers are to be exact, others within a bound by their terms'
-magnitudes. Prints what was wrong and a line of counts; the exit code is 1 where anything was. A model follows from its seed.
+Each model has a random format (1 to 8 bits with groups, scales and zero points, rows of f32 or bytes, some rows by two weights;
+pools of 2 to 256 vectors, one to three books, of f32, f16 or bytes, rows or images of f32 or rounded to 1 to 8 bits), a random
+shape with tails, and is called with several numbers of rows; a call is a case. Products of integers are to be exact, others
+within a bound by their terms' magnitudes. Prints what was wrong and a line of counts; the exit code is 1 where anything was. A
+model follows from its seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.compiler.ops.codes import planes
 from tilewright.compiler.ops.packed_weight import packed
 
 _ROWS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33)
@@ -122,10 +122,32 @@ def convolutions(rng: np.random.Generator, target: str) -> Iterator[Outcome]:
         yield _near(what, got if last else got.transpose(0, 2, 3, 1), want, room, _FLOAT)
 
 
+def convolutions_of_bits(rng: np.random.Generator, target: str) -> Iterator[Outcome]:
+    """Images rounded to 1 to 8 bits, channels last, by pools of bytes: exact."""
+    f, c = int(rng.integers(1, 80)), 8 * int(rng.integers(1, 9))
+    kh, kw = (int(v) for v in rng.integers(1, _WINDOW + 1, 2))
+    stride, pad = int(rng.integers(1, 3)), int(rng.integers(0, 2))
+    h, w, images = int(rng.integers(3, 18)), int(rng.integers(3, 18)), int(rng.integers(1, 3))
+    made = Pooled.random(rng, (f, kh, kw, c), "i1", plain=True)
+    g = ops.Graph()
+    values, _ = ops.round_to_bits(g.input("x", [images, h, w, c]), g.dim("A"))
+    g.output(ops.conv2d(values, ops.transpose(made.decoded(g), (1, 2, 3, 0)), layout="nhwc", stride=stride, padding=pad))
+    g.output(values)
+    fn = tw.compile(g, {"A": tw.Dim(1, 8)}, target=target)
+    for bits in range(1, 9):
+        got, whole = fn(rng.standard_normal((images, h, w, c)).astype("f4"), bits)
+        want = _convolved(whole, np.rint(made.value), stride, pad)
+        what = (f"whole bits {bits} {f}x{kh}x{kw}x{c} of {images}x{h}x{w} step {stride} pad {pad} entries {len(made.pools[0])} "
+                f"books {len(made.pools)}")
+        exact = np.abs(want).max(initial=0) < 1 << 24
+        same = np.array_equal(got, want) if exact else np.abs(got - want).max() <= np.abs(want).max() / (1 << 20)
+        yield Outcome("whole", "" if same else f"{what}: off by {np.abs(got - want).max()}")
+
+
 def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome]:
     """1 to 8 bits, with groups and zero points, rows of f32 and of bytes."""
     bits, n = int(rng.integers(1, 9)), int(rng.integers(1, 120))
-    group = int(rng.choice([0, 16, 32, 48, 64] if min(planes(bits)) > 1 else [0, 32, 64]))
+    group = int(rng.choice([0, 16, 32, 48, 64]))
     k = int(rng.integers(1, 300)) if not group or rng.integers(2) else group * int(rng.integers(1, 7))
     groups = max(1, -(-k // group)) if group else 1
     codes = rng.integers(0, 1 << bits, (n, k), dtype=np.uint8)
@@ -135,7 +157,8 @@ def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome
     points = whole if zero == "u8" else real
     at = np.arange(k) // (group or k)
     middle = points[:, at].astype(np.float64) if zero else float(1 << (bits - 1))
-    weight = (codes - middle) * scale.astype(np.float64)[:, at]
+    weight, other = ((c - middle) * scale.astype(np.float64)[:, at] for c in (codes, codes[::-1]))
+    twice = n > 1 and bool(rng.integers(2))
     for activations in ("f32", "int8"):
         g = ops.Graph()
         given = [a if groups > 1 else a[:, 0] for a in (scale, *([points] if zero else []))]
@@ -144,7 +167,11 @@ def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome
             return
         kept = [g.constant(np.ascontiguousarray(a)) for a in given]
         w = ops.decode([g.constant(c) for c in stored], kept[0], kept[1] if zero else None, bits=bits, group=group, depth=k)
-        g.output(ops.dense(g.input("x", ["M", k]), w, transposed=True))
+        given_rows = g.input("x", ["M", k])
+        g.output(ops.dense(given_rows, w, transposed=True))
+        if twice:
+            g.output(ops.dense(given_rows, ops.decode([g.constant(c[::-1].copy()) for c in stored], *kept[:1], *(
+                kept[1:] if zero else [None]), bits=bits, group=group, depth=k), transposed=True))
         fn = tw.compile(g, {"M": (0, 40)}, target=target, options={"activations": activations})
         for rows in _ROWS:
             x = rng.standard_normal((rows, k)).astype("f4")
@@ -152,10 +179,14 @@ def products_of_codes(rng: np.random.Generator, target: str) -> Iterator[Outcome
             held = _rounded_bytes(x, size) if activations == "int8" else x.astype(np.float64)
             room = np.abs(x.astype(np.float64)) @ np.abs(weight).T
             what = f"codes {bits} bits group {group} zero {zero} {n}x{k} rows {rows} {activations}"
-            yield _near(what, fn(x), held @ weight.T, room, _FLOAT if activations == "f32" else 1 / 127)
+            bound, found = _FLOAT if activations == "f32" else 1 / 127, fn(x)
+            yield _near(what, found[0] if twice else found, held @ weight.T, room, bound)
+            if twice:
+                yield _near(f"codes, twice{what[5:]}", found[1], held @ other.T, np.abs(x.astype(np.float64)) @ np.abs(other).T,
+                            bound)
 
 
-KINDS = (products_of_pools, products_of_bits, convolutions, products_of_codes)
+KINDS = (products_of_pools, products_of_bits, convolutions, convolutions_of_bits, products_of_codes)
 
 
 def _rounded_bytes(x: np.ndarray, size: int) -> np.ndarray:

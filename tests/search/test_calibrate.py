@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from search_surfaces import LIMITS, dense
@@ -16,6 +17,9 @@ from tilewright.compiler.builder.calibration_file import (
     calibration_path,
     store_calibration,
 )
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.tuning import calibration
+from tilewright.compiler.verification import machine_speeds
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.threads import SMALL, effort, one_thread_when_small, small_of
 from tilewright.passes.spaces.workload import Workload
@@ -82,3 +86,18 @@ def test_a_calibration_is_kept_for_its_cpu(tmp_path: Path, monkeypatch: pytest.M
     for damage in (b"", b"{", b'{"cpu":"znver3","values":{"threads.small":-1}}', b'{"cpu":"znver3","values":[],"schema":9}'):
         path.write_bytes(damage)
         assert calibrated_limits("znver3", HERE) == HERE
+
+
+def test_the_command_counts_thresholds_with_another_value_and_no_speeds(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tried(lambda work: 1.0)[0]
+
+    def host(seconds: float, threads: int | None, told: Callable[[Tried], None], speeds: Mapping[str, int]) -> SimpleNamespace:
+        for best in (kept.threshold.value, kept.threshold.value + 1):
+            told(replace(kept, best=best))
+        return SimpleNamespace(unfinished=False, stored=Calibration("cpu", {"threads.small": 1, "speed.l1": 2}))
+
+    monkeypatch.setattr(machine_speeds, "machine_speeds", lambda seconds: {"l1": 10**9})
+    monkeypatch.setattr(calibration, "calibrate_host", host)
+    assert main(["calibrate"]) == 0
+    assert "2 thresholds measured, 1 have another value here" in capsys.readouterr().out

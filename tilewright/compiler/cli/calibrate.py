@@ -59,7 +59,7 @@ def calibrate_command(
     for name, value in speeds.items():
         out.event("speed", name=name, value=value)
     result = calibrate_host(max(1.0, seconds - (time.monotonic() - begin)), threads, told, speeds)
-    changed = len(result.stored.values)
+    changed = sum(ships != here for _, ships, here, *_ in rows)
     out.event("calibrated", path=str(path), changed=changed, measured=len(rows), unfinished=result.unfinished)
     out.table("what partitions are predicted by", ("speed", "here"), [
         (name, f"{value / 1000:g} ns" if name == "launch" else f"{value / 1e9:.3g} G/s") for name, value in speeds.items()])

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "codes-bound": ("tools.bench.codes_bound", "the same from the caches, beside the least time of the instructions executed"),
     "codes-choice": ("tools.bench.codes_choice", "what is chosen of products with weights in few bits, beside every algorithm"),
     "llama": ("tools.bench.llama.steps", "a step of decoding with weights of 4 bits, against f32 and ONNX Runtime"),
+    "codes-tables": ("tools.bench.activation_tables", "one row by few bits through tables of activations, against the choice"),
     "pooled-layers": ("tools.bench.pooled_layers", "convolutions out of pools by bits of their images, against int8 ones"),
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),
     "columns": ("tools.bench.partition.columns", "sums down the columns, beside the speed at which the same bytes can be read"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -189,4 +190,13 @@ def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: T
         made.used[workload.key, result.kernel.config] = None
         made.code[result.kernel.object] = result.code
         made.llvm_ir[result.kernel.object] = result.llvm_ir
-    return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumbered(root, number))
+    return DispatchTable(workload.key, workload.name, workload.dims, tuple(kernels), renumbered(root, number),
+                         codes=_codes(workload))
+
+
+def _codes(workload: Workload) -> int:
+    """Bytes of the constants of a product with weights in few bits, or out of pools; 0 of any other."""
+    if not any(o.codes and o.constant for o in workload.inputs):
+        return 0
+    constants = (o for o in workload.inputs if o.constant)
+    return sum(math.prod(d.constant or 0 for d in o.dims) * o.dtype.bytes for o in constants)

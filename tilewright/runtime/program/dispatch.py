@@ -37,7 +37,8 @@ class DispatchTable(msgspec.Struct, frozen=True):
     """The micro-kernels of one workload and the tree that picks among them.
 
     flops: useful operations, text of an Expr over `dims`; empty where nobody asked. pads: of each kernel, the extents that it
-    rounds up and to a multiple of what; the operations that this adds are computed for nothing.
+    rounds up and to a multiple of what; the operations that this adds are computed for nothing. codes: bytes of weights in few
+    bits or out of pools with their scales, as they are stored; 0 where there are none.
     """
 
     workload: str
@@ -47,6 +48,7 @@ class DispatchTable(msgspec.Struct, frozen=True):
     root: Node
     flops: str = ""
     pads: tuple[tuple[tuple[str, int], ...], ...] = ()
+    codes: int = 0
 
     def operations(self, kernel: int, dims: Mapping[str, int]) -> tuple[int, int]:
         """The useful and the executed ones of a kernel at a shape; 0 where they are not known."""

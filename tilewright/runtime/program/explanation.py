@@ -177,7 +177,7 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
                 known.predicted if known and exact else 0.0,
                 known.measured if known and exact else 0.0,
                 (f"{count} sequences {together}, the longest as shown; " if call.over else "")
-                + _why(program, table, known, local),
+                + _why(program, table, known, local) + (f"; weights of {table.codes:,} bytes are read" if table.codes else ""),
                 sum(useful for useful, _ in work),
                 sum(executed for _, executed in work),
             )

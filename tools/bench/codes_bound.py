@@ -1,6 +1,7 @@
 """Products of one row with weights in few bits that stay in the caches, beside the least time of their instructions.
 
-    python -m tools.bench codes-bound [--formats 4g32,p64,...] [--size 2048x512] [--activations f32,int8] [--json out.jsonl]
+    python -m tools.bench codes-bound [--formats 4g32,p64,...] [--size 2048x512] [--less 2048x256] [--activations f32,int8]
+                                      [--json out.jsonl]
 
 Every instruction of a call is counted (instructions.py) and the ports of Intel's server cores tell the cycles that they take at
 least; the clock is measured in the same run. `share` is that time over the median time of a call.
@@ -9,7 +10,9 @@ least; the clock is measured in the same run. `share` is that time over the medi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,23 +28,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser("codes-bound", __doc__)
     parser.add_argument("--formats", default=_FORMATS)
     parser.add_argument("--size", default="2048x512", help="K x N")
+    parser.add_argument("--less", default="", help="K x N of a smaller product, whose count and time are taken off, so that what "
+                        "every call costs is left out")
     parser.add_argument("--activations", default="f32,int8", help="f32; int8 for codes, bits of whole numbers for pools")
     parser.add_argument("--seconds", type=float, default=0.3, help="of a product")
     parser.add_argument("--json", type=Path, help="append the records to this file")
     given = parser.parse_args(argv)
-    k, n = (int(e) for e in given.size.split("x"))
-    x = np.random.default_rng(0).standard_normal((1, k), dtype=np.float32)
+    sizes = [tuple(int(e) for e in size.split("x")) for size in (given.size, given.less) if size]
     print(f"{'format':9}{'rows':6}{'instructions':>13}{'cycles':>9} {'limit':20}{'bound us':>9}{'us':>9}{'share':>7}")
     for form in given.formats.split(","):
         for activations in given.activations.split(","):
-            call = ours(Case.read(form, (k, n), 0), 1, 1, "8" if form.startswith("p") and activations == "int8" else activations)
-            count = counted(lambda call=call: call(x))  # type: ignore[misc]
-            limit, cycles = count.bound
-            (seconds,) = times([call], x, given.seconds)
-            bound = cycles / clock()
-            print(f"{form:9}{activations:6}{count.instructions:>13}{cycles:>9.0f} {limit:20}{bound * 1e6:>9.1f}"
-                  f"{seconds * 1e6:>9.1f}{bound / seconds:>7.2f}", flush=True)
-            command.append(given.json, [{"format": form, "rows": activations, "size": given.size, "limit": limit,
-                                         "instructions": count.instructions, "cycles": cycles, "bound_us": bound * 1e6,
-                                         "us": seconds * 1e6, "share": bound / seconds}])
+            found = _measured(form, activations, [(k, n) for k, n in sizes], given.seconds)
+            print(f"{form:9}{activations:6}{found['instructions']:>13}{found['cycles']:>9.0f} {found['limit']:20}"
+                  f"{found['bound_us']:>9.1f}{found['us']:>9.1f}{found['share']:>7.2f}", flush=True)
+            command.append(given.json, [{"format": form, "rows": activations, "size": given.size, "less": given.less, **found}])
     return 0
+
+
+def _measured(form: str, activations: str, sizes: Sequence[tuple[int, int]], seconds: float) -> dict[str, Any]:
+    """Of the first size, less the second where there are two, called in turns."""
+    bits = "8" if form.startswith("p") and activations == "int8" else activations
+    rng = np.random.default_rng(0)
+    calls = [partial(ours(Case.read(form, size, 0), 1, 1, bits), rng.standard_normal((1, size[0]), np.float32)) for size in sizes]
+    counts = [counted(call) for call in calls]
+    limit = counts[0].bound[0]
+    cycles = counts[0].cycles[limit] - sum(c.cycles[limit] for c in counts[1:])
+    took = times([lambda _, call=call: call() for call in calls], np.zeros(0, np.float32), seconds)  # type: ignore[misc]
+    us, bound = (took[0] - sum(took[1:])) * 1e6, cycles / clock() * 1e6
+    return {"limit": limit, "instructions": counts[0].instructions - sum(c.instructions for c in counts[1:]), "cycles": cycles,
+            "bound_us": bound, "us": us, "share": bound / us}

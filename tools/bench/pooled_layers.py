@@ -1,6 +1,6 @@
 """Convolutions out of a pool of 64 vectors by bits of their images, against int8 convolutions.
 
-    python -m tools.bench pooled-layers [--threads 1] [--bits 8,6,5,4,3,2] [--rounds 15] [--json out.jsonl]
+    python -m tools.bench pooled-layers [--threads 1] [--bits 8,6,5,4,3,2] [--rounds 15] [--target host] [--json out.jsonl]
 
 The distinct 3x3 and 1x1 layers of ResNet-10 and ResNet-14 for images of 32 x 32 (whose first layer halves them), one image,
 random weights. One compiled model serves all bits; its time is that of rounding the f32 image by its own span and of the
@@ -48,14 +48,14 @@ LAYERS = (Layer(64, 64, 16, 3, 1), Layer(64, 128, 16, 3, 2), Layer(64, 128, 16, 
           Layer(128, 256, 8, 3, 2), Layer(128, 256, 8, 1, 2), Layer(256, 256, 4, 3, 1))
 
 
-def ours(layer: Layer, threads: int) -> tw.CompiledFunction:
+def ours(layer: Layer, threads: int, target: str = "host") -> tw.CompiledFunction:
     rng, g = np.random.default_rng(0), ops.Graph()
     pool = g.constant(np.clip(np.rint(rng.normal(0, 35, (ENTRIES, 8))), -127, 127).astype(np.int8))
     values, _ = ops.round_to_bits(g.input("x", [1, layer.size, layer.size, layer.channels]), g.dim("A"))
     index = rng.integers(0, ENTRIES, (layer.filters, layer.window, layer.window, layer.channels // 8), dtype=np.uint8)
     w = ops.transpose(ops.decode_pool(g.constant(index), pool, 0.01), (1, 2, 3, 0))
     g.output(ops.conv2d(values, w, layout="nhwc", stride=layer.stride, padding=layer.window // 2))
-    return tw.compile(g, {"A": tw.Dim(1, 8)}, options={"threads": threads})
+    return tw.compile(g, {"A": tw.Dim(1, 8)}, target=target, options={"threads": threads})
 
 
 def onnx_runtime(layer: Layer, threads: int) -> Callable[[], Any]:
@@ -104,9 +104,9 @@ def one_dnn(layer: Layer, threads: int) -> Callable[[], Any]:
     return call
 
 
-def measure(layer: Layer, bits: Sequence[int], threads: int, rounds: int) -> dict[str, float]:
+def measure(layer: Layer, bits: Sequence[int], threads: int, rounds: int, target: str) -> dict[str, float]:
     """Microseconds of each system."""
-    fn = ours(layer, threads)
+    fn = ours(layer, threads, target)
     x = np.random.default_rng(1).random((1, layer.size, layer.size, layer.channels), dtype=np.float32)
     out = np.empty((1, layer.out, layer.out, layer.filters), np.float32)
     calls: dict[str, Callable[[], Any]] = {f"{b} bits": partial(fn, x, b, out=out) for b in bits}
@@ -119,11 +119,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bits", default=BITS)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--target", default="host", help="of ours, such as host:x86-64-v3 for kernels of AVX2")
     parser.add_argument("--json", type=Path, help="append the records to this file")
     given = parser.parse_args(argv)
     bits = [int(b) for b in given.bits.split(",")]
     for layer in LAYERS:
-        found = measure(layer, bits, given.threads, given.rounds)
+        found = measure(layer, bits, given.threads, given.rounds, given.target)
         print(f"{layer!s:20} " + "  ".join(f"{name} {us:.1f}" for name, us in found.items()), flush=True)
-        command.append(given.json, [asdict(layer) | {"threads": given.threads, "us": found}])
+        command.append(given.json, [asdict(layer) | {"threads": given.threads, "target": given.target, "us": found}])
     return 0

@@ -17,10 +17,11 @@ from tilewright.passes.codegen.emit import Memory, constant, integer_type, intri
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_pools_bytes import MANY, bytes_of_words
 from tilewright.passes.families.host.host_pools_pairs import PoolPairs
 from tilewright.passes.families.host.host_pools_strips import StripEmitter
 from tilewright.passes.mlir import arith, ir, vector
-from tilewright.passes.spaces.host.host_pools import DECODED_COLUMNS, VECTOR
+from tilewright.passes.spaces.host.host_pools import DECODED_COLUMNS, TILED, VECTOR
 from tilewright.passes.spaces.host.pool_image import PoolImage
 
 WORDS = 16  # of 32 bits in a register
@@ -177,8 +178,9 @@ class DecodedEmitter(StripEmitter):
                 value = ProductCode(view.product).factor(which, self.kernel.evaluator.element(
                     view.operand(which), coords_of(view, which, here)))
                 whole = arith.addi(arith.fptosi(words, splat_to(value, lanes)), above)
-                memory.store(arith.trunci(vector_type(integer_type(8), lanes), whole),
-                             [Index.ramp(start + x * image.channels + c, lanes)])
+                (low,) = bytes_of_words(whole, [0]) if lanes == MANY and self.config.decoded == TILED else [
+                    arith.trunci(vector_type(integer_type(8), lanes), whole)]
+                memory.store(low, [Index.ramp(start + x * image.channels + c, lanes)])
 
             loop(0, image.channels, lanes, run, index=index)
 

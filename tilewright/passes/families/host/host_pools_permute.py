@@ -16,6 +16,7 @@ from tilewright.passes.analysis.pools import Pools
 from tilewright.passes.codegen.emit import Memory, constant, integer_type, intrinsic, vector_type
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_pools_bytes import MANY, bytes_of_words
 from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables
 from tilewright.passes.families.host.host_pools_tables import PoolTables
 from tilewright.passes.mlir import arith, ir, vector
@@ -27,7 +28,7 @@ _PERMUTE, _PERMUTE_TWO = "llvm.x86.avx512.permvar.qi.512", "llvm.x86.avx512.vper
 
 @dataclass(frozen=True)
 class PermuteTables:
-    """products: makes those of a group in f32, LANES entries at once. bits: 0 of rows of f32, else those of whole numbers.
+    """products: makes those of a group in f32, MANY entries at once. bits: 0 of rows of f32, else those of whole numbers.
     tables: bytes, [group][book][plane][entry]."""
 
     products: PoolTables
@@ -51,9 +52,9 @@ class PermuteTables:
         books, planes, entries = len(self.products.pools.books), self._planes, self.entries(self.products.pools)
 
         def put(book: int, s: Index, total: ir.Value) -> None:
-            for p, plane in enumerate(ShuffleTables.bytes_of(total, self.bits, LANES)):
+            for p, plane in enumerate(bytes_of_words(ShuffleTables.words_of(total, self.bits), range(planes))):
                 place = ((group * books + book) * planes + p) * entries + s
-                self.tables.store(plane, [Index.ramp(place, LANES)])
+                self.tables.store(plane, [Index.ramp(place, MANY)])
 
         self.products.of_row(points[0], put)
 

@@ -14,6 +14,7 @@ from tilewright.passes.codegen.index import Index, delinearize
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops, row_points
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
+from tilewright.passes.families.host.host_pools_bytes import MANY
 from tilewright.passes.families.host.host_pools_narrow import LOW_ROWS, NarrowTables
 from tilewright.passes.families.host.host_pools_permute import LANES, PermuteTables
 from tilewright.passes.families.host.host_pools_shuffle import ShuffleTables, joined, split
@@ -78,7 +79,7 @@ class PoolsEmitter:
         ev, rows = self.kernel.evaluator, self.config.rows
         if self.config.by_bytes:
             products = PoolTables(ev, self.plan, self.pools, 1, self._memory("pool", ir.F32Type.get()),
-                                  self._memory("tables", ir.F32Type.get()), lanes=LANES if self.config.permute else VECTOR)
+                                  self._memory("tables", ir.F32Type.get()), lanes=MANY if self.config.permute else VECTOR)
             kind = PermuteTables if self.config.permute else ShuffleTables
             return kind(products, self.config.bits, self._memory("tables", integer_type(8)))
         if self.config.is_narrow:
@@ -94,7 +95,7 @@ class PoolsEmitter:
         some = min(self.config.groups, max(1, self._groups))
         if self.config.permute:
             table = some * books * ShuffleTables.planes(self.config.bits) * PermuteTables.entries(self.pools) // 4
-            return {"pool": books * PoolTables.padded(self.pools, LANES) * VECTOR, "tables": table, "sums": self.config.columns,
+            return {"pool": books * PoolTables.padded(self.pools, MANY) * VECTOR, "tables": table, "sums": self.config.columns,
                     "results": 0}
         if self.config.shuffle:
             table = some * books * ShuffleTables.planes(self.config.bits) * ShuffleTables.entries(self.pools) // 4

@@ -46,14 +46,19 @@ class ShuffleTables:
         return 0 if not bits else 1 << (15 if bits <= NARROW_BITS else 18)
 
     @staticmethod
+    def words_of(product: ir.Value, bits: int) -> ir.Value:
+        """The words of a vector of f32 products, or whole numbers made positive."""
+        word, lanes = integer_type(32), lanes_of(product)
+        words = vector_type(word, lanes)
+        if not bits:
+            return arith.bitcast(words, product)
+        return arith.addi(arith.fptosi(words, product), constant(word, ShuffleTables.bias(bits), lanes))
+
+    @staticmethod
     def bytes_of(product: ir.Value, bits: int, lanes: int) -> list[ir.Value]:
-        """The planes of a vector of f32 products: bytes of their words, or of whole numbers made positive, lowest first."""
-        word = integer_type(32)
-        words, i8 = vector_type(word, lanes), vector_type(integer_type(8), lanes)
-        if bits:
-            whole = arith.addi(arith.fptosi(words, product), constant(word, ShuffleTables.bias(bits), lanes))
-        else:
-            whole = arith.bitcast(words, product)
+        """The planes of a vector of f32 products: bytes of their words, lowest first."""
+        word, whole = integer_type(32), ShuffleTables.words_of(product, bits)
+        i8 = vector_type(integer_type(8), lanes)
         moved = (arith.shrui(whole, constant(word, 8 * p, lanes)) if p else whole for p in range(ShuffleTables.planes(bits)))
         return [arith.trunci(i8, m) for m in moved]
 

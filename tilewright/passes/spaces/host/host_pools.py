@@ -236,7 +236,7 @@ def _undecoded(config: HostPoolsConfig, form: PoolFormat, workload: Workload, li
         return "decoded: rows are no whole pixels of an image of known extents under a window, or differ in their zeros"
     if limits.byte_products < FUSED or limits.vector_bytes < 64 or prepacked(workload) != DECODED_COLUMNS:
         return f"decoded: {DECODED_COLUMNS} columns are multiplied as bytes, on a target with vpdpbusd"
-    if config.decoded == TILED and (not limits.tiles or config.groups * VECTOR > TILED):
+    if config.decoded == TILED and (not limits.tiles or not limits.byte_permutes or config.groups * VECTOR > TILED):
         return f"tiles: of {config.groups * VECTOR} bytes along the sum, on a target with tiles of bytes"
     if config.rows not in DECODED_ROWS.get(config.decoded, ()) or config.groups < 1 or channels % (config.groups * VECTOR):
         return f"steps: {config.groups * VECTOR} of {channels} channels by {config.rows} pixels, {config.decoded} at once"

@@ -305,6 +305,16 @@ def test_a_scalar_without_a_sign(mlp: CompiledFunction, tmp_path: Path, strict: 
     assert " is 200 and dim L is 4" in other.error()
 
 
+def test_a_model_without_dims(tmp_path: Path, strict: str) -> None:
+    g = ops.Graph()
+    g.output(g.input("x", [3, 5]) * 2.0)
+    fn = built(g, {})
+    fn.export_c(tmp_path, name="fixed", compiler=strict)
+    x, found = f32(3, 5), np.zeros((3, 5), np.float32)
+    assert Model(tmp_path / "libfixed.so", fn.program).run([], [x], [found]) == OK
+    assert np.array_equal(found, fn(x))
+
+
 def test_a_cpu_that_lacks_instructions(mlp: CompiledFunction, tmp_path: Path) -> None:
     """As the compiler makes it that is told that the CPU has none of them."""
     compiler = tmp_path / "cc"

@@ -31,19 +31,22 @@ typedef struct {
 
 enum { TENSOR, SCALAR, SCALAR_DIM };
 
-static int64_t add(int64_t a, int64_t b, int *bad) {
+/* What a model without dims does not need. */
+#define MAYBE __attribute__((unused)) static
+
+MAYBE int64_t add(int64_t a, int64_t b, int *bad) {
   int64_t sum;
   *bad |= __builtin_add_overflow(a, b, &sum);
   return sum;
 }
 
-static int64_t mul(int64_t a, int64_t b, int *bad) {
+MAYBE int64_t mul(int64_t a, int64_t b, int *bad) {
   int64_t product;
   *bad |= __builtin_mul_overflow(a, b, &product);
   return product;
 }
 
-static int64_t floor_mod(int64_t a, int64_t b, int *bad) {
+MAYBE int64_t floor_mod(int64_t a, int64_t b, int *bad) {
   if (b == 0 || b == -1) {
     *bad |= b == 0;
     return 0;
@@ -52,15 +55,15 @@ static int64_t floor_mod(int64_t a, int64_t b, int *bad) {
   return rest != 0 && (rest ^ b) < 0 ? rest + b : rest;
 }
 
-static int64_t floor_div(int64_t a, int64_t b, int *bad) {
+MAYBE int64_t floor_div(int64_t a, int64_t b, int *bad) {
   int64_t rest = floor_mod(a, b, bad);
   if (*bad) return 0;
   int64_t whole = a - rest;
   return b == -1 ? mul(whole, -1, bad) : whole / b;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+MAYBE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+MAYBE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #include "tables.h"
 

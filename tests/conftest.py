@@ -13,7 +13,7 @@ from zlib import crc32
 
 import lit_runner
 import pytest
-from collection import THRESHOLDS
+from garbage import THRESHOLDS
 
 from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.knobs import WORKERS

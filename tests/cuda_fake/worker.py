@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collection import THRESHOLDS
+from garbage import THRESHOLDS
 
 TESTS = Path(__file__).parents[1]
 _SECONDS = 300

@@ -335,7 +335,7 @@ def test_tile_registers_are_asked_for(tmp_path: Path) -> None:
     w = ops.transpose(ops.decode_pool(g.constant(index), g.constant(pool)), (1, 2, 3, 0))
     g.output(ops.conv2d(values, w, layout="nhwc", padding=1))
     fn, x = built(g, {}), f32(1, 8, 8, 64)
-    assert any(kernel.uses_tiles for table in fn.program.tables for kernel in table.kernels)
+    assert any(kernel.tiles for table in fn.program.tables for kernel in table.kernels)
     fn.export_c(tmp_path / "c", name="pooled")
     np.save(tmp_path / "x.npy", x)
     script = f"""

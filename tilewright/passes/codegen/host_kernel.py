@@ -23,10 +23,12 @@ __all__ = ["UNIT", "Grid", "HostKernel"]
 
 @dataclass(frozen=True)
 class Grid:
-    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0)."""
+    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0), and whether it uses the
+    tile registers of AMX."""
 
     workspace: Expr = Expr(())  # noqa: RUF009 - frozen
     guards: tuple[Expr, ...] = ()
+    tiles: bool = False
 
 
 class HostKernel(KernelFrame):
@@ -91,7 +93,7 @@ class HostKernel(KernelFrame):
     def describe(self, grid: Grid, workload_key: str, family: str, config: str) -> MicroKernel:
         return MicroKernel(symbol=self.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=(str(self.units), "1", "1"), workspace=str(grid.workspace),
-                           guards=tuple(str(g) for g in grid.guards))
+                           guards=tuple(str(g) for g in grid.guards), tiles=grid.tiles)
 
 
 

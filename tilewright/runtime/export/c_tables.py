@@ -67,7 +67,7 @@ def _features(program: Program) -> str:
     """What this CPU lacks, or what the system refuses of it: tile registers are to be asked for."""
     needed = [f for f in _ASKABLE if f"+{f}" in program.features.split(",")]
     tests = "".join(f"\n  if (!__builtin_cpu_supports({c_string(f)})) return {c_string(f)};" for f in needed)
-    if any(kernel.uses_tiles for table in program.tables for kernel in table.kernels):
+    if any(kernel.tiles for table in program.tables for kernel in table.kernels):
         tests += f'\n  if (syscall({ARCH_PRCTL}, {REQUEST_PERMISSION}, {TILE_DATA})) return "amx-tile";'
     start = "\n  __builtin_cpu_init();" if needed else ""
     return f"static const char *lacking_feature(void) {{{start}{tests}\n  return 0;\n}}"

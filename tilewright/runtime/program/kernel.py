@@ -83,7 +83,8 @@ class MicroKernel(msgspec.Struct, frozen=True):
 
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
     workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, persistent, early, then, and what an
-    assembler told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. object: sha256 of the code.
+    assembler told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. tiles: does it use the tile
+    registers of AMX, which a process has to ask for (host/tile_permission.py)? object: sha256 of the code.
     """
 
     symbol: str
@@ -103,11 +104,7 @@ class MicroKernel(msgspec.Struct, frozen=True):
     spills: int = 0
     persistent: bool = False
     early: bool = False
-
-    @property
-    def uses_tiles(self) -> bool:
-        """Does it use the tile registers of AMX, which a process has to ask for (host/tile_permission.py)?"""
-        return self.family == "host_pools" and "decoded=64" in self.config
+    tiles: bool = False
 
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""

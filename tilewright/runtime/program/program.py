@@ -37,7 +37,7 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # then by kernel
 # 9: sequences of ragged dims may be aligned
 # 10: launches on a GPU may serve calls on many tensors, whose differences are passed by value
-# 11: what was asked of the compile says which launches are done by strips of rows
+# 11: what was asked of the compile says which launches are done by strips of rows; kernels say whether they use tile registers
 SCHEMA = 11
 GRAPH_MEMORY = 64 << 20
 

@@ -8,7 +8,7 @@ than these, weights are multiplied as soon as they are decoded, and few of them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import constant, effect, integer_type
 from tilewright.passes.codegen.host_kernel import Grid
@@ -52,7 +52,7 @@ class TilesEmitter(DecodedEmitter):
     def units(self, begin: Index, end: Index) -> Grid:
         grid = super().units(begin, end)
         effect(_NAME + "tilerelease", [])
-        return grid
+        return replace(grid, tiles=True)
 
     def _fill(self) -> None:
         super()._fill()

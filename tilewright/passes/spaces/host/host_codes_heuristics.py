@@ -54,7 +54,7 @@ def default(workload: Workload, limits: HostLimits,
     block, one = HostCodesConfig(few, nv, lanes, exact_tails=True), HostCodesConfig(at.one_vector, 1, lanes, exact_tails=True)
     cases = [(1, HostCodesConfig(1, nv, lanes)), (2, HostCodesConfig(2, nv, lanes)),
              (few if form is not None and form.planes == 1 else at.few_rows, block), (at.one_vector, one)]
-    if tall and form is not None and form.bits in (1, 2, 4):
+    if tall and form is not None and form.planes == 1 and form.bits <= 4:
         cases.append((at.some_rows, block))
     cases = [(rows, _by_table(config, workload, limits)) for rows, config in cases]
     found = [(rows, config) for rows, config in cases if why_invalid(config, workload, limits) is None]

@@ -17,6 +17,7 @@ from tilewright.runtime.device import LoadedCode
 LAYOUT = "tw_torch_layout"  # a binder's table of 8-byte words for it, zeros where there is none
 _OBJECT_WORDS = range(16, 48, 8)  # of a tensor's Python object, where the address of the tensor is looked for
 _TENSOR_WORDS = range(16, 192, 8)  # of the tensor itself; c10::TensorImpl has no fewer bytes
+_TURNS = 4  # in which samples are made
 
 
 class TorchLayout(NamedTuple):
@@ -63,13 +64,19 @@ def torch_layout() -> TorchLayout | None:
 
 def _samples(torch: Any) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
     """Tensors without a gradient, of several element types and sizes; those that want one; those that begin inside others, and
-    those that do while their elements are negated."""
-    plain = [torch.ones(size, dtype=dtype) for size in ((), (3,), (2, 5), (4, 1, 7))
-             for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)]
-    leaves = [torch.ones(size, requires_grad=True) for size in ((), (3,), (2, 5))]
-    wanted = [*leaves, *(leaf * 2 for leaf in leaves), torch.nn.Parameter(torch.ones(4))]
-    whole = [torch.ones(size, dtype=torch.complex64) for size in ((), (3,), (2, 5), (4, 1, 7))]
-    return plain, wanted, [z.imag for z in whole], [z.conj().imag for z in whole]
+    those that do while their elements are negated.
+
+    The kinds are made in turns: of tensors made kind by kind, addresses they hold may differ by kind too, in one bit.
+    """
+    plain, wanted, viewed, negated = [], [], [], []
+    for _ in range(_TURNS):
+        for size in ((), (3,), (2, 5), (4, 1, 7)):
+            plain += [torch.ones(size, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool)]
+            whole, leaf = torch.ones(size, dtype=torch.complex64), torch.ones(size, requires_grad=True)
+            negated.append(whole.conj().imag)
+            wanted += [leaf, leaf * 2, torch.nn.Parameter(torch.ones(size))]
+            viewed.append(whole.imag)
+    return plain, wanted, viewed, negated
 
 
 def _where(offsets: Sequence[int], holds: Callable[[int], bool]) -> list[int]:

@@ -15,6 +15,7 @@ from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, panel_block, register_block
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
+from tilewright.passes.spaces.host.host_matmul_reading import rows_of_fetching
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
@@ -369,7 +370,9 @@ def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None
     assert [panel_block(n, 16, far) for n in (1024, 2304, 96, 48)] == [(12, 2), (12, 2), (12, 2), (8, 3)]
     assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
     assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
-    assert {(c.mr, c.nv) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2)}
+    lone, *others = default(prepacked_work("M", 32), far)[0]
+    assert (lone.mr, lone.nv, lone.prefetch) == (rows_of_fetching(far), 2, 0)  # no more rows get there
+    assert {(c.mr, c.nv, c.prefetch) for c in others} == {(12, 2, 32)}
 
 
 def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:

@@ -156,7 +156,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products,
                                     limits.l3)
             PassPipeline([packing], callback).run(module)
-            check_indices(module, bound)
+        check_indices(module, bound)
         workloads, numbers, graph = workloads_of(module), _operations(module), _graph(module)
         extents = {} if ragged or cut.alone or isinstance(limits, HostLimits) else extents_of(workloads)
         alike = {name: own.key for name, own in extents.items()}

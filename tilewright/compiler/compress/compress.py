@@ -52,7 +52,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Compressed:
-    """model: what `tw.compile` takes. layers: every weight of a product. before, after: bytes of all constants."""
+    """model: what `tw.compile` takes. layers: every weight of a product. before, after: bytes of all constants
+    as they are stored."""
 
     model: ImportedModel
     layers: tuple[Layer, ...]
@@ -205,7 +206,8 @@ class _Rewriting:
             dims[self.form.activation_bits] = Dim(1, MOST_BITS)
         model = ImportedModel(text, dims, numbers, self.imported.donate,
                               structure, self.imported.output_structure, frozenset(dict(self.ranges)))
-        return Compressed(model, tuple(layer for layer, _ in made), before, sum(a.nbytes for a in numbers.values()))
+        saved = sum(d.saved for _, d in made if d is not None)
+        return Compressed(model, tuple(layer for layer, _ in made), before, sum(a.nbytes for a in numbers.values()) - saved)
 
     def _name(self, weight: Weight) -> str:
         inputs = self.ingested.inputs
@@ -269,7 +271,7 @@ def _by_index(made: Pooled) -> Decoding:
     scale = None if made.scale is None else graph.input("scale", list(made.scale.shape))
     if scale is None:
         graph.output(decode_pool(index, pool, made.factor))
-        return Decoding(graph, (made.index, made.pool))
+        return Decoding(graph, (made.index, made.pool), made.saved)
     assert made.scale is not None
     graph.output(decode_pool(index, pool, scale))
-    return Decoding(graph, (made.index, made.pool, (made.scale * np.float32(made.factor)).astype(np.float32)))
+    return Decoding(graph, (made.index, made.pool, (made.scale * np.float32(made.factor)).astype(np.float32)), made.saved)

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.compiler.compress.cluster import cluster, nearest
 from tilewright.compiler.compress.scopes import ASSIGNS, SCOPES
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.program.stored_indices import may_be_narrow, stored_size
 
 VECTOR = 8  # values along the sum that one index stands for
 MOST_ENTRIES = 256
@@ -52,8 +53,14 @@ class Pooled:
 
     @property
     def bytes(self) -> int:
-        """Without the pool."""
-        return int(self.index.nbytes + (0 if self.scale is None else self.scale.nbytes))
+        """Stored without the pool."""
+        return int(self.index.nbytes - self.saved + (0 if self.scale is None else self.scale.nbytes))
+
+    @property
+    def saved(self) -> int:
+        """Bytes that indices take less in a file than in memory."""
+        entries, size = len(self.pool), self.index.nbytes
+        return size - stored_size(entries, size) if may_be_narrow(entries, size) else 0
 
 
 def pooled(weights: Sequence[np.ndarray], options: PoolOptions, squares: Sequence[np.ndarray] = ()) -> list[Pooled]:

@@ -21,10 +21,12 @@ from tilewright.runtime.shape import Expr
 
 @dataclass(frozen=True)
 class Decoding:
-    """graph: whose one result is the weight [N, ..., C]. arrays: what its inputs are bound to."""
+    """graph: whose one result is the weight [N, ..., C]. arrays: what its inputs are bound to. saved: bytes that these take less
+    in a file than in memory."""
 
     graph: Graph
     arrays: tuple[np.ndarray, ...]
+    saved: int = 0
 
 
 def put_decoding(main: ir.Operation, weight: Weight, made: Decoding, arrays: dict[ir.Value, np.ndarray],

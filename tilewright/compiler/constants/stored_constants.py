@@ -9,20 +9,24 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewright.runtime.program.artifact import ALIGNMENT, Memory, raw_bytes
 from tilewright.runtime.program.program import Constant
+from tilewright.runtime.program.stored_indices import may_be_narrow, narrowed
 from tilewright.runtime.tensor import DType
 
 
 @dataclass(frozen=True)
 class BoundConstant:
     """A constant operand. argument: which bound argument it is. layout: its packed layout [tile, values side by side, axis of
-    columns, other axes], if any. each: are there as many as sequences, each laid out so, one after the other?"""
+    columns, other axes], if any. each: are there as many as sequences, each laid out so, one after the other? entries: of the
+    pool whose indices it is, 0 where it is none."""
 
     argument: int
     layout: tuple[int, ...] = ()
     each: bool = False
+    entries: int = 0
 
     def laid_out(self, array: np.ndarray) -> np.ndarray:
         """What is stored of the array of the argument; the array itself where it needs no layout."""
@@ -80,13 +84,21 @@ def stored_constants(used: Sequence[BoundConstant], bound: Mapping[int, np.ndarr
         bound: argument number -> value. names: of the first arguments, the model's.
     """
     infos: list[Constant] = []
+    known: dict[str, Constant] = {}  # equal ones are stored alike
     sources: dict[str, tuple[np.ndarray, BoundConstant]] = {}
     for own in used:
         array = bound[own.argument]
         data = own.laid_out(array)
         digest = hashlib.sha256(raw_bytes(data)).hexdigest()
         name = names[own.argument] if own.argument < len(names) else f"arg{own.argument}"
-        infos.append(Constant(name, DType.of(data.dtype), tuple(data.shape), digest))
+        constant = Constant(name, DType.of(data.dtype), tuple(data.shape), digest)
+        if digest in known:
+            constant = replace(constant, entries=known[digest].entries, stored=known[digest].stored)
+        elif may_be_narrow(own.entries, data.nbytes):
+            few = narrowed(data.reshape(-1).view(np.uint8), own.entries)
+            constant = replace(constant, entries=own.entries, stored=hashlib.sha256(few.data).hexdigest())
+        known[digest] = constant
+        infos.append(constant)
         sources[digest] = (array, own)
     return tuple(infos), StoredConstants(sources)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from tilewright.compiler.constants.check_indices import ENTRIES
 from tilewright.compiler.constants.stored_constants import BoundConstant
 from tilewright.compiler.host.in_place import may_write_over
 from tilewright.compiler.host.launch_groups import LEAST, launches_in_order, launches_of, phase_numbers
@@ -222,11 +223,9 @@ class _Planner:
             if next(iter(value.uses), None) is None:
                 continue
             self.places[value] = CallerMemory(len(self.places))
-            if PACK in named[number]:
-                source, *layout = (integer(a) for a in ir.ArrayAttr(named[number][PACK]))
-                self.plan.bound.append(BoundConstant(source, tuple(layout)))
-            else:
-                self.plan.bound.append(BoundConstant(number))
+            entries = integer(named[number][ENTRIES]) if ENTRIES in named[number] else 0
+            packed = [integer(a) for a in ir.ArrayAttr(named[number][PACK])] if PACK in named[number] else [number]
+            self.plan.bound.append(BoundConstant(packed[0], tuple(packed[1:]), entries=entries))
 
     def _buffers(self) -> None:
         first_output = len(self.places)

@@ -9,7 +9,6 @@ stands for the whole file, and that is what is signed (signing.py). What a progr
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -25,6 +24,7 @@ from tilewright.runtime.program.program import SCHEMA, Program
 from tilewright.runtime.program.seal import Part, seal
 from tilewright.runtime.program.signing import Keys, Signature, check_signatures
 from tilewright.runtime.program.stored_bytes import StoredBytes, StoredFile
+from tilewright.runtime.program.stored_indices import index_bits, is_narrow, widened, widened_size
 
 MAGIC = b"\x89TWMODL\n"
 ALIGNMENT = 64
@@ -47,12 +47,13 @@ class Bundle:
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A run of bytes of the file."""
+    """A run of bytes of the file. entries: of a pool whose indices they are, in fewer bits than bytes have; else 0."""
 
     name: str
     offset: int
     size: int
     sha256: str
+    entries: int = 0
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -120,6 +121,8 @@ class Artifact:
         for section in self.manifest.sections:
             if section.offset < 0 or section.size < 0 or self.start + section.offset + section.size > size:
                 raise self.damaged(f"section {section.name} lies outside the file")
+            if section.entries and not (is_narrow(section.entries) and section.size % index_bits(section.entries) == 0):
+                raise self.damaged(f"section {section.name} is said to be indices of a pool of {section.entries}")
         self.end = self.start + max((s.offset + s.size for s in self.manifest.sections), default=0)
         if self.end + self._signed != size:
             raise self.damaged(f"wanted {self.end + self._signed} bytes, as its sections and signatures say, found {size}")
@@ -134,9 +137,16 @@ class Artifact:
         found = self.named(name)
         if not verify and self.stored.was_written():
             raise ArtifactError(f"{self.path} was written to while it was loaded; load it again")
-        room = self._room(found.size + ALIGNMENT)
-        start = -room.ctypes.data % ALIGNMENT
-        return self._read(found, room[start : start + found.size], verify)
+        return self._read(found, self._aligned(found.size), verify)
+
+    def indices(self, section: Section, stored: memoryview) -> memoryview:
+        """The bytes, aligned for kernels, of what is stored of indices; ArtifactError names one that is beyond their pool."""
+        room = self._aligned(widened_size(section.entries, section.size))
+        try:
+            widened(np.frombuffer(stored, np.uint8), section.entries, room)
+        except ValueError as error:
+            raise self.damaged(f"section {section.name}: {error}") from error
+        return room.data.toreadonly()
 
     def beginning(self, name: str) -> bytes:
         """The first 64 bytes of a section, not held against its hash: enough to tell the architecture of code."""
@@ -195,6 +205,11 @@ class Artifact:
             return np.empty(size, np.uint8)
         except MemoryError as error:
             raise ArtifactError(f"{self.path}: no memory for {size} bytes of it; load it where there is more") from error
+
+    def _aligned(self, size: int) -> np.ndarray[Any, Any]:
+        room = self._room(size + ALIGNMENT)
+        start = -room.ctypes.data % ALIGNMENT
+        return room[start : start + size]
 
     def _read(self, section: Section, room: np.ndarray[Any, Any], verify: bool) -> memoryview:
         """The bytes of a section, read into a room of its size; one of a block's size holds the last of them alone."""
@@ -280,9 +295,9 @@ class LazyBundle:
             raise opened.damaged(f"it holds no code {', '.join(lost)}")
         for constant in program.constants:
             section = opened.sections.get(self.group.constants.get(constant.digest, ""))
-            wanted = math.prod(constant.shape) * constant.dtype.bytes
-            if section is None or section.sha256 != constant.digest or section.size != wanted:
-                raise opened.damaged(f"constant {constant.name}: wanted {wanted} bytes with the hash {constant.digest[:12]}")
+            wanted, digest = constant.stored_size, constant.stored or constant.digest
+            if section is None or section.sha256 != digest or section.size != wanted or section.entries != constant.entries:
+                raise opened.damaged(f"constant {constant.name}: wanted {wanted} bytes with the hash {digest[:12]}")
         return program
 
     def _sealed(self) -> list[tuple[Part, str]]:
@@ -301,7 +316,8 @@ class LazyConstants(Mapping[str, Memory]):
 
     Args:
         verify: hold each against its hash then.
-        shared: leave them in pages of the file, which all processes that map it share; it has to stay as it is.
+        shared: leave them in pages of the file, which all processes that map it share; it has to stay as it is. Indices that are
+            stored in fewer bits than they have in memory take memory of their own all the same.
     """
 
     def __init__(self, artifact: Artifact, names: Mapping[str, str], verify: bool = True, shared: bool = False) -> None:
@@ -314,7 +330,8 @@ class LazyConstants(Mapping[str, Memory]):
         if found is None:
             name = self._names[digest]
             read = self._mapped(name) if self._shared else self._artifact.constant(name, self._verify)
-            found = self._found.setdefault(digest, read)
+            section = self._artifact.named(name)
+            found = self._found.setdefault(digest, self._artifact.indices(section, read) if section.entries else read)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -373,8 +390,8 @@ def path_of(path: Any, what: str) -> Path:
 
 
 def constant_bytes(bundle: Bundle) -> dict[str, int]:
-    """The size of each constant, by its digest."""
-    return {c.digest: math.prod(c.shape) * c.dtype.bytes for c in bundle.program.constants}
+    """What is stored of each constant, by its digest."""
+    return {c.digest: c.stored_size for c in bundle.program.constants}
 
 
 def raw_bytes(memory: Memory) -> memoryview:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+import numpy as np
 
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program.artifact import (
@@ -24,31 +25,43 @@ from tilewright.runtime.program.artifact import (
     Memory,
     Section,
     align,
-    constant_bytes,
     path_of,
     raw_bytes,
 )
-from tilewright.runtime.program.program import SCHEMA
+from tilewright.runtime.program.program import SCHEMA, Constant
 from tilewright.runtime.program.replace_file import replaced
 from tilewright.runtime.program.seal import stored_program
 from tilewright.runtime.program.signing import Key, Signature, sign
 from tilewright.runtime.program.stored_bytes import kind_of
+from tilewright.runtime.program.stored_indices import narrowed
 
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Content:
-    """A section to be written; its memory is asked for when its turn comes, and need not exist before and after."""
+    """A section to be written; its memory is asked for when its turn comes, and need not exist before and after. entries: of a
+    pool whose indices it is, in few bits."""
 
     size: int
     sha256: str
     memory: Callable[[], Memory]
+    entries: int = 0
 
     @staticmethod
     def of(data: Memory) -> _Content:
         found = raw_bytes(data)
         return _Content(found.nbytes, hashlib.sha256(found).hexdigest(), lambda: found)
+
+    @staticmethod
+    def constant(constant: Constant, memory: Callable[[], Memory]) -> _Content:
+        if not constant.entries:
+            return _Content(constant.size, constant.digest, memory)
+
+        def few() -> Memory:
+            return narrowed(np.frombuffer(raw_bytes(memory()), np.uint8), constant.entries)
+
+        return _Content(constant.stored_size, constant.stored, few, constant.entries)
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ def write_bundles(file: IO[bytes], bundles: Sequence[Bundle], key: Key | None = 
     groups = tuple(_group(index, bundle, contents) for index, bundle in enumerate(bundles))
     sections, end = [], 0
     for name, content in contents.items():
-        sections.append(Section(name, end, content.size, content.sha256))
+        sections.append(Section(name, end, content.size, content.sha256, content.entries))
         end = align(end + content.size)
     head = _Head.of(Manifest(SCHEMA, groups, tuple(sections), label))
     signatures = b"" if key is None else msgspec.json.encode([sign(head.digest, key)])
@@ -181,7 +194,7 @@ def _group(index: int, bundle: Bundle, contents: dict[str, _Content]) -> Group:
         return name
 
     program = bundle.program
-    constants = {d: _Content(size, d, partial(bundle.constants.__getitem__, d)) for d, size in constant_bytes(bundle).items()}
+    constants = {c.digest: _Content.constant(c, partial(bundle.constants.__getitem__, c.digest)) for c in program.constants}
     return Group(
         target=program.target,
         features=program.features,
@@ -189,7 +202,8 @@ def _group(index: int, bundle: Bundle, contents: dict[str, _Content]) -> Group:
         host=program.host_object,
         binder=program.binder_object,
         code={d: add(f"code/{index}/{d}", data) for d, data in bundle.code.items()},
-        constants={d: place(f"constant/{d}", content) for d, content in constants.items()},
+        constants={d: place(f"constant/{d}" + (f"/{content.entries}" if content.entries else ""), content)
+                   for d, content in constants.items()},
         llvm_ir={d: add(f"llvm/{index}/{d}", text.encode()) for d, text in bundle.llvm_ir.items()},
     )
 

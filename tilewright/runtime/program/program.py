@@ -17,12 +17,15 @@ tw_run puts its thread into the floating-point environment of all calls (runtime
 
 from __future__ import annotations
 
+from math import prod
+
 import msgspec
 
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.steps import Step
+from tilewright.runtime.program.stored_indices import stored_size
 from tilewright.runtime.program.structure import Structure
 from tilewright.runtime.ragged_dim import Ragged, factors_of
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
@@ -37,7 +40,8 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # then by kernel
 # 9: sequences of ragged dims may be aligned
 # 10: launches on a GPU may serve calls on many tensors, whose differences are passed by value
-# 11: what was asked of the compile says which launches are done by strips of rows; kernels say whether they use tile registers
+# 11: what was asked of the compile says which launches are done by strips of rows; kernels say whether they use tile registers;
+# indices of pools are stored in as few bits as these need
 SCHEMA = 11
 GRAPH_MEMORY = 64 << 20
 
@@ -109,12 +113,28 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """A tensor bound at compile time; its bytes live in the artifact's section `constant/<digest>`."""
+    """A tensor bound at compile time; what is stored of it lives in the artifact's section `constant/<digest>`.
+
+    digest: of its bytes. entries, stored: of indices of a pool that are stored in fewer bits (stored_indices.py), the entries
+    that the pool has and the digest of what is stored; else 0 and "".
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     digest: str
+    entries: int = 0
+    stored: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return prod(self.shape) * self.dtype.bytes
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes in the file."""
+        return stored_size(self.entries, self.size) if self.entries else self.size
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -370,9 +370,15 @@ def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None
     assert [panel_block(n, 16, far) for n in (1024, 2304, 96, 48)] == [(12, 2), (12, 2), (12, 2), (8, 3)]
     assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
     assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
-    lone, *others = default(prepacked_work("M", 32), far)[0]
-    assert (lone.mr, lone.nv, lone.prefetch) == (rows_of_fetching(far), 2, 0)  # no more rows get there
-    assert {(c.mr, c.nv, c.prefetch) for c in others} == {(12, 2, 32)}
+    assert {(c.mr, c.nv, c.prefetch) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2, 32)}
+
+
+def test_a_few_rows_read_panels_of_a_near_cache_as_the_hardware_fetches_them() -> None:
+    for limits, tile in ((AVX2, 16), (AVX512, 64)):
+        configs, root = default(prepacked_work("M", tile), limits)
+        few, most = configs[0], rows_of_fetching(limits)
+        assert (few.mr, few.prefetch) == (most, 0) and {c.prefetch for c in configs[1:]} == {16}
+        assert [select(root, {"M": m}).kernel for m in (1, most, most + 1)] == [0, 0, 1]
 
 
 def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:

@@ -191,7 +191,8 @@ class _Defaults:
     def _of_panels(self, block: tuple[int, int]) -> Cases:
         """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
         Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
-        a line and a half; lines of a distant cache are asked for earlier. Half vectors where a panel is none of whole ones, as
+        a line and a half; lines of a distant cache are asked for earlier, by
+        any number of rows. Half vectors where a panel is none of whole ones, as
         of indices that no other family built."""
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
@@ -205,7 +206,8 @@ class _Defaults:
             return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
         few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
         fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
-        lone = [(fetched, replace(few, mr=min(mr, fetched), prefetch=0))] if least <= fetched and side == 1 and ahead else []
+        alone = least <= fetched and side == 1 and ahead and not self._is_distant
+        lone = [(fetched, replace(few, mr=min(mr, fetched), prefetch=0))] if alone else []
         if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
                 shared := replace(few, next_panel=True), self.workload, limits) is None:
             few = shared

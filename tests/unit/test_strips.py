@@ -97,7 +97,8 @@ def drawn(seed: int) -> Built:
         makes: tuple[Callable[[], ops.Tensor], ...] = (
             partial(m.dense, x, columns, most), partial(m.dense, x, columns, most), partial(ops.softmax, x, 1),
             partial(norm, x), partial(lambda a, b: ops.gelu(a) + b, x, other if others == columns else x),
-            partial(lambda a, b: a * ops.sum(b, [1], keepdims=True), x, other), partial(ops.concat, [x, other], 1),
+            partial(lambda a, b: a * (ops.sum(b, [1], keepdims=True) + 1.0), x, other),  # what a norm made adds up to 0
+            partial(ops.concat, [x, other], 1),
             partial(ops.tril, x), partial(lambda a: ops.flip(a, [0]) + a, x),
             partial(lambda a: a - ops.max(a, [0], keepdims=True), x))
         number = chosen.randrange(len(makes))

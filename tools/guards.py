@@ -2,8 +2,9 @@
 
     python -m tools.guards bert.tw layer.tw [--shapes 64] [--seed 0]
 
-Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and two; results
-are held against an ordinary call. Ragged models run at random batches, empty and equal ones and one long sequence among them.
+Each model runs in a process of its own, at the ends of its ranges, primes and random shapes, with one thread and two, rows of
+inputs apart where they may be; results are held against an ordinary call. Ragged models run at random batches, empty and equal
+ones and one long sequence among them.
 Prints a line a model. Exit code 1 where a process dies, or a result differs.
 """
 
@@ -23,6 +24,7 @@ import tilewright as tw
 from tilewright.compiler.cli.batches import batches_of, without_gaps
 from tilewright.compiler.cli.sampling import shapes_of
 from tilewright.compiler.verification.random_inputs import batch_inputs, random_inputs
+from tilewright.runtime.call.binder import row_strides
 from tilewright.runtime.call.results import address
 from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.artifact import ALIGNMENT
@@ -30,6 +32,7 @@ from tools.forge.guarded import GuardedMemory
 
 _SECONDS = 1200.0  # of a model
 _FILL = 0xAA
+_GAPS = 4  # elements between rows of inputs, which may lie apart: fewer than so many
 
 
 class GuardedModel:
@@ -49,25 +52,27 @@ class GuardedModel:
     def differs(self, dims: Mapping[str, Any], number: int) -> str:
         """Run at a shape, or a batch of lengths: what is not as in an ordinary call."""
         memory, caller, at_end, threads = GuardedMemory(), self._caller, number % 3 > 0, self._caller.thread_count(1 + number % 2)
-        ragged = self.fn.program.ragged
+        program, ragged = self.fn.program, self.fn.program.ragged
         arrays = batch_inputs(self.fn.program, dims, number) if ragged else random_inputs(self.fn.program, dims, number)
         wanted = caller(*arrays, threads=threads)
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         bound = caller.binder.bind(arrays)
         constants = [memory.array(np.asarray(a), at_end) for a in caller._constants]
-        inputs = [memory.array(np.ascontiguousarray(a), at_end) for a in bound.arrays]
+        gap, words = number % _GAPS, program.stride_words
+        inputs = [memory.apart(a, gap, at_end) if i in words else memory.array(np.ascontiguousarray(a), at_end)
+                  for i, a in enumerate(bound.arrays)]
+        strides = [s for i in words for s in row_strides(inputs[i]) or ()]
         got = [memory.array(np.full(w.nbytes, _FILL, np.uint8).view(w.dtype).reshape(w.shape), at_end) for w in wanted]
         sizes = (ctypes.c_int64 * len(bound.dims))(*bound.dims)
         room = -(-self._arena_bytes(sizes, threads) // ALIGNMENT) * ALIGNMENT
         arena = memory.array(np.full(room, _FILL, np.uint8), at_end)
-        tensors = [address(a) for a in (*inputs, *constants, *got)]
+        tensors = [address(a) for a in (*inputs, *constants, *got)] + strides
         pointers = (ctypes.c_void_p * len(tensors))(*tensors)
         scalars = (ctypes.c_uint64 * len(bound.scalars))(*bound.scalars)
         status = self._run(caller.table_pointer, pointers, scalars, sizes, address(arena), threads)
         if status:
             return f"status {status}"
         if ragged:  # rows between sequences are anything
-            program = self.fn.program
             got, wanted = ([without_gaps(x, a, program, dims) for x, a in zip(own, program.outputs, strict=True)]
                            for own in (got, wanted))
         wrong = [str(i) for i, (g, w) in enumerate(zip(got, wanted, strict=True)) if g.tobytes() != w.tobytes()]

@@ -123,7 +123,7 @@ def given(group: Group, monkeypatch: pytest.MonkeyPatch) -> Operator:
     """A group as the only one of the table."""
     monkeypatch.setattr(modules, "table", lambda: {group.name: group})
     monkeypatch.setattr(modules, "groups", lambda: iter([modules.of_group(group)]))
-    modules._wide.cache_clear()
+    modules._module.cache_clear()
     return modules.of_group(group)
 
 
@@ -149,6 +149,15 @@ def test_systems_agree(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
             wanted = modules.reference(operator, arguments)
             assert relative_error(bound.result(), wanted) < 2e-6, type(system).__name__
     assert systems[-1].families()
+
+
+def test_an_integer_at_the_edge_of_two_is_what_the_types_of_the_module_say() -> None:
+    pytest.importorskip("torch")
+    operator = next(o for o in modules.layers() if o.name == "layer_cast_i8")
+    below = np.float32(0.35)  # 20 times this is 6.99999988, in float32 7
+    assert int(np.float64(below) * 20) == 6 and int(below * np.float32(20)) == 7
+    assert modules.reference(operator, {"x0": np.array([[below, 0.5, -1.02]], np.float32)}).tolist() == [7, 10, -20]
+    np.testing.assert_array_equal(modules._or_neighbour(np.array([3, 5, -4]), np.array([4, 9, -3])), [4, 5, -3])
 
 
 def test_a_model_is_cut() -> None:
@@ -227,7 +236,7 @@ def test_masks_of_transformers_are_exported_to_onnx(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(modules, "MODELS", {"packed": model})
     monkeypatch.setattr(modules, "groups", lambda: iter(()))
     monkeypatch.setattr(modules, "layers", lambda: iter(()))
-    modules._wide.cache_clear()
+    modules._module.cache_clear()
     (operator,) = modules.models()
     system = OrtModule(1)
     system.prepare(operator, {})

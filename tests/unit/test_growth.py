@@ -18,7 +18,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.compiler.frontends.ingest import ingest
-from tilewright.compiler.host import host_program
+from tilewright.compiler.host import host_program, strided_inputs
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 from tilewright.passes.base import until_stable
 from tilewright.passes.dispatch_creation.fuse import Fuse
@@ -372,6 +372,7 @@ def test_reshapes_of_a_group_norm_with_dynamic_images_are_folded() -> None:
 def test_calls_of_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tells them apart is the memory of their operands; an extent of another name makes another function."""
     monkeypatch.setattr(host_program, "ALONE", 2)
+    monkeypatch.setattr(strided_inputs, "ALONE", 2)
 
     def chain_of(layers: int) -> CompiledFunction:
         graph = ops.Graph()

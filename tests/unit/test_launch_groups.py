@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
-from tilewright.compiler.host import host_program
+from tilewright.compiler.host import host_program, strided_inputs
 from tilewright.compiler.host.launch_groups import LARGEST, launches_of, phase_numbers
 from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.target import Target
@@ -34,6 +34,7 @@ def test_a_step_over_many_parameters_is_one_launch_with_the_same_bits_on_any_num
         alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """alone: calls of a program up to which equal ones do not share their code."""
     monkeypatch.setattr(host_program, "ALONE", alone)
+    monkeypatch.setattr(strided_inputs, "ALONE", alone)
     fn = tw.compile(lamb(), options={"builder": LocalBuilder(Target.parse("host"))})
     assert len({call.launch for call in fn.program.calls}) == 1 < len(fn.program.calls)
     generator = np.random.default_rng(0)

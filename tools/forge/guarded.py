@@ -31,3 +31,16 @@ class GuardedMemory:
         made = room[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
         made[...] = like
         return made
+
+    def apart(self, like: np.ndarray, gap: int, at_end: bool) -> np.ndarray:
+        """A copy whose rows lie `gap` elements apart, as do all axes but the last; the last row ends, or the first begins, at
+        such a page. The gaps hold bytes of ones."""
+        strides = [1]
+        for extent in like.shape[:0:-1]:
+            strides.append(strides[-1] * extent + gap)
+        strides.reverse()
+        span = 1 + sum((extent - 1) * stride for extent, stride in zip(like.shape, strides, strict=True)) if like.size else 0
+        room = self.array(np.full(span * like.itemsize, 0xFF, np.uint8).view(like.dtype), at_end)
+        made = np.lib.stride_tricks.as_strided(room, like.shape, [s * like.itemsize for s in strides])
+        made[...] = like
+        return made

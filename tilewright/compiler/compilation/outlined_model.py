@@ -160,8 +160,9 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         workloads, numbers, graph = workloads_of(module), _operations(module), _graph(module)
         extents = {} if ragged or cut.alone or isinstance(limits, HostLimits) else extents_of(workloads)
         alike = {name: own.key for name, own in extents.items()}
-        plan = plan_of(module, workloads, donated, isinstance(limits, HostLimits), alike)
-        if isinstance(limits, HostLimits) and not ragged and not donated:
+        on_host = isinstance(limits, HostLimits)
+        plan = plan_of(module, workloads, donated, on_host, alike, strided=on_host and not ragged and not donated)
+        if on_host and not ragged and not donated:
             plan = with_strips(plan, Costs(Machine.of(speeds_of(limits)), cut.strips))
         if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
             plan = with_entries(plan, {workloads[name].key: own for name, own in extents.items()})

@@ -31,6 +31,23 @@ class Seen(NamedTuple):
     extents: Value
 
 
+class MemoryRange(NamedTuple):
+    """Memory of an array: its first byte, and how many bytes to its end."""
+
+    data: Value
+    bytes: Value
+
+
+class Given(NamedTuple):
+    """An input that was looked at. bytes: of it without gaps. strides: where those of its rows are told, 0 where they are dense;
+    null of one whose rows may not lie apart."""
+
+    seen: Seen
+    argument: Argument
+    bytes: Value
+    strides: Value
+
+
 class CallText(LlvmText):
     """The body of a function that takes a call. A condition that does not hold leaves for the block `slow`."""
 
@@ -67,9 +84,15 @@ class ArrayText(CallText):
         """`look` at an input, whose elements have to be aligned."""
         return self.look(array, argument, number, CONTIGUOUS | ALIGNED)
 
-    def solid(self, array: Value, seen: Seen) -> Value:
-        """The first byte of an input that was taken, without gaps; a copy is made here, after all checks."""
-        return seen.data
+    def solid(self, array: Value, given: Given) -> MemoryRange:
+        """Where the memory of an input is that was taken; of one with gaps a copy is made here, after all checks."""
+        return MemoryRange(given.seen.data, given.bytes)
+
+    def no_strides(self, given: Given) -> None:
+        """Tell that the rows of an input lie together."""
+        if given.strides != "null":
+            for axis, _ in enumerate((given.argument.dims or ())[1:]):
+                self.store("0", "i64", given.strides, 8 * axis)
 
     @abstractmethod
     def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
@@ -101,22 +124,37 @@ class NumpyText(ArrayText):
     def take(self, array: Value, argument: Argument, number: int) -> Seen:
         return self.look(array, argument, number, ALIGNED) if self._copies else super().take(array, argument, number)
 
-    def solid(self, array: Value, seen: Seen) -> Value:
+    def solid(self, array: Value, given: Given) -> MemoryRange:
         if not self._copies:
-            return seen.data
+            return super().solid(array, given)
         contiguous = self.value(f"and i32 {self.load(array, FLAGS, 'i32')}, {CONTIGUOUS}")
         gaps, kept, on = self.name(), self.name(), self.name()
         self.do(f"br i1 {self.value(f'icmp eq i32 {contiguous}, 0')}, label %{gaps}, label %{kept}")
         self.label(gaps)
+        ways = [(given.seen.data, given.bytes, kept)]
+        if given.strides != "null":
+            span = self._rows_apart(array, given)
+            apart, copied = self.name(), self.name()
+            self.do(f"br i1 {self.value(f'icmp ne i64 {span}, 0')}, label %{apart}, label %{copied}")
+            self.label(apart)
+            self.do(f"br label %{on}")
+            ways.append((given.seen.data, span, apart))
+            self.label(copied)
+            self.no_strides(given)
         made = self.value(f"call ptr @copied(ptr {array}, ptr %copies, ptr %copied)")
         self.require(self.value(f"icmp ne ptr {made}, null"))
         after = self.lines[-1].rstrip(":")
-        data = self.load(made, DATA, "ptr")
+        ways.append((self.load(made, DATA, "ptr"), given.bytes, after))
         self.do(f"br label %{on}")
         self.label(kept)
         self.do(f"br label %{on}")
         self.label(on)
-        return self.value(f"phi ptr [ {data}, %{after} ], [ {seen.data}, %{kept} ]")
+        data, size = (", ".join(f"[ {way[part]}, %{way[2]} ]" for way in ways) for part in (0, 1))
+        return MemoryRange(self.value(f"phi ptr {data}"), self.value(f"phi i64 {size}"))
+
+    def _rows_apart(self, array: Value, given: Given) -> Value:
+        rank, bytes_each = len(given.argument.dims or ()), given.argument.dtype.bytes
+        return self.value(f"call i64 @rows_apart(ptr {array}, i64 {rank}, i64 {bytes_each}, ptr {given.strides})")
 
     def drop_copies(self) -> None:
         if self._copies:

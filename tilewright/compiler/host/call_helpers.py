@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.runtime import knobs
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, CPU, ELEMENT, RANK_AT, SHAPE_AT
-from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, TYPE, WORDS
+from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, STRIDES, TYPE, WORDS
 from tilewright.runtime.call.torch_layout import LAYOUT, TorchLayout
 from tilewright.runtime.host.native_call import COPY, MORE_TABLE, TABLE
 
@@ -127,6 +127,60 @@ drop:
   br label %next
 done:
   ret void
+}}
+"""
+
+# rows_apart: where an array may be read as it lies, its rows without gaps and all strides above 0: those of all axes but the
+# last, in elements, into %words, and how many bytes lie from the first element to the end of the last one; else 0. An axis of
+# extent 1 has no stride. The array is not empty: one that is has no gaps.
+ROWS_APART = f"""
+define internal i64 @rows_apart(ptr %array, i64 %rank, i64 %bytes, ptr %words) nounwind noinline {{
+entry:
+  %extents_at = getelementptr i8, ptr %array, i64 {EXTENTS}
+  %extents = load ptr, ptr %extents_at
+  %strides_at = getelementptr i8, ptr %array, i64 {STRIDES}
+  %strides = load ptr, ptr %strides_at
+  %last = sub i64 %rank, 1
+  br label %next
+next:
+  %axis = phi i64 [ 0, %entry ], [ %following, %kept ]
+  %span = phi i64 [ %bytes, %entry ], [ %longer, %kept ]
+  %end = icmp eq i64 %axis, %rank
+  br i1 %end, label %done, label %look
+look:
+  %extent_at = getelementptr i64, ptr %extents, i64 %axis
+  %extent = load i64, ptr %extent_at
+  %stride_at = getelementptr i64, ptr %strides, i64 %axis
+  %stride = load i64, ptr %stride_at
+  %single = icmp eq i64 %extent, 1
+  %used = select i1 %single, i64 0, i64 %stride
+  %elements = sdiv i64 %used, %bytes
+  %rest = srem i64 %used, %bytes
+  %even = icmp eq i64 %rest, 0
+  %upwards = icmp sgt i64 %used, 0
+  %above = or i1 %single, %upwards
+  %good = and i1 %even, %above
+  br i1 %good, label %ordered, label %odd
+ordered:
+  %is_last = icmp eq i64 %axis, %last
+  br i1 %is_last, label %inner, label %outer
+inner:
+  %without_gaps = icmp sle i64 %elements, 1
+  br i1 %without_gaps, label %kept, label %odd
+outer:
+  %place = getelementptr i64, ptr %words, i64 %axis
+  store i64 %elements, ptr %place
+  br label %kept
+kept:
+  %steps = sub i64 %extent, 1
+  %distance = mul i64 %steps, %used
+  %longer = add i64 %span, %distance
+  %following = add i64 %axis, 1
+  br label %next
+done:
+  ret i64 %span
+odd:
+  ret i64 0
 }}
 """
 

@@ -1,10 +1,10 @@
 """Emits the binder of a program: native code that takes a Python call, as LLVM IR (runtime/host/native_call.py has its contract).
 
 It takes a call only where nothing is to convert or to say: every tensor is exactly an ndarray, of the very dtype object, the
-right rank and aligned, and C-contiguous or, an input, copied so by NumPy's own function; dims agree and lie in their ranges;
-scalars are exact ints and floats, and the thread rounds to nearest where one is rounded; `out=` is absent or as good, and apart
-from all inputs; `threads=` is an exact int. A second function takes what the first does not, where tensors of PyTorch are among
-the arrays. Anything else, a failed check of the model too, is passed to Python unchanged.
+right rank and aligned, and C-contiguous or, an input, read as it lies, its rows apart, or copied by NumPy's own function; dims
+agree and lie in their ranges; scalars are exact ints and floats, and the thread rounds to nearest where one is rounded; `out=` is
+absent or as good, and apart from all inputs; `threads=` is an exact int. A second function takes what the first does not, where
+tensors of PyTorch are among the arrays. Anything else, a failed check of the model too, is passed to Python unchanged.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import mul
-from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import Value, fits
-from tilewright.compiler.host.call_arrays import ArrayText, NumpyText, Seen, TorchText
+from tilewright.compiler.host.call_arrays import ArrayText, Given, MemoryRange, NumpyText, Seen, TorchText
 from tilewright.compiler.host.call_body import LARGEST_DIM, CallPath
-from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, TENSOR, head
+from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, ROWS_APART, TENSOR, head
 from tilewright.compiler.host.call_jagged import PACKED, jagged_ir, takes_jagged
 from tilewright.compiler.host.call_tables import MOST, TablePath, takes_tables
 from tilewright.compiler.host.count_shapes import count_ir
@@ -38,13 +37,6 @@ PAIRS = 4096
 _TORCH_ENTRY = "enter_tensors"
 
 
-class _MemoryRange(NamedTuple):
-    """An array: its first byte and its size in bytes."""
-
-    data: Value
-    bytes: Value
-
-
 def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str | None = None) -> str:
     """The binder, or "" where sizes may leave 63 bits.
 
@@ -59,7 +51,7 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         return ""
     tensors = [argument for *_, argument in binder.tensors]
     arrays = [*tensors, *program.outputs]
-    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, KEYWORDS, count_ir(len(program.dims)),
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, ROWS_APART, KEYWORDS, count_ir(len(program.dims)),
              is_in_ir(arch or machine())]
     entry = ENTRY
     if takes_jagged(program):
@@ -85,14 +77,14 @@ class _FewArrays(CallPath):
         self.arrays = text
         self.seen: list[tuple[Value, Seen]] = []  # the tensor inputs
         self.extents: list[list[Value]] = []  # of each tensor input
-        self.taken: list[_MemoryRange] = []  # where their memory is
+        self.taken: list[MemoryRange] = []  # where their memory is
         self.shapes: list[list[Value]] = []  # of the results
         outputs = len(program.outputs)
         self.takes_out = outputs * (len(self.inputs) + outputs) <= PAIRS
 
     def _rooms(self) -> None:
         outputs = self.program.outputs
-        self._room("tensors", self.pointers + len(outputs))
+        self._room("tensors", self.pointers + len(outputs) + sum(self.program.stride_words.values()))
         self._room("made", len(outputs))
         self._room("shape", max((len(o.dims or ()) for o in outputs), default=0))
         self.arrays.rooms()
@@ -114,10 +106,15 @@ class _FewArrays(CallPath):
 
     def _solid(self) -> None:
         """Find where the memory of each input is, or of the copy of one with gaps."""
+        words, at = self.program.stride_words, self.pointers + len(self.program.outputs)
         for number, ((array, what), shape, argument) in enumerate(zip(self.seen, self.extents, self.inputs, strict=True)):
-            data = self.arrays.solid(array, what)
-            self.text.store(data, "ptr", "%tensors", 8 * number)
-            self.taken.append(_MemoryRange(data, self._size(shape, argument)))
+            strides = self.text.at("%tensors", 8 * at) if number in words else "null"
+            at += words.get(number, 0)
+            given = Given(what, argument, self._size(shape, argument), strides)
+            self.arrays.no_strides(given)
+            memory = self.arrays.solid(array, given)
+            self.text.store(memory.data, "ptr", "%tensors", 8 * number)
+            self.taken.append(memory)
 
     def _extent(self, tensor: int, axis: int) -> Value:
         return self.extents[tensor][axis]
@@ -151,7 +148,7 @@ class _FewArrays(CallPath):
             seen = self.arrays.look(array, argument, len(self.inputs) + number, CONTIGUOUS | ALIGNED | WRITEABLE)
             for axis, size in enumerate(shape):
                 t.require_equal(t.load(seen.extents, 8 * axis, "i64"), size)
-            memory = _MemoryRange(seen.data, self._size(shape, argument))
+            memory = MemoryRange(seen.data, self._size(shape, argument))
             for other, source in others:
                 self._check_apart(memory, other, self._is_donated(source, number))
             others.append((memory, -1))
@@ -163,7 +160,7 @@ class _FewArrays(CallPath):
     def _is_donated(self, tensor: int, output: int) -> bool:
         return tensor >= 0 and (self.binder.tensors[tensor][0], output) in self.program.donated
 
-    def _check_apart(self, a: _MemoryRange, b: _MemoryRange, may_be_same: bool) -> None:
+    def _check_apart(self, a: MemoryRange, b: MemoryRange, may_be_same: bool) -> None:
         """Two arrays share no byte. An empty one shares none, wherever it is; Python sees to those inside another."""
         t = self.text
         ends = [t.at(m.data, m.bytes) for m in (a, b)]

@@ -24,6 +24,7 @@ from tilewright.compiler.host.plan_steps import (
     Loaded,
     Loop,
     Next,
+    Offsets,
     Place,
     PlacedOperand,
     PlannedCall,
@@ -34,6 +35,7 @@ from tilewright.compiler.host.plan_steps import (
     all_steps,
     counters_of,
 )
+from tilewright.compiler.host.strided_inputs import StridedInput, strided_inputs
 from tilewright.passes.analysis.control_flow import CONTROL, carried_counters, condition_of, positive_where, trips
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views, dense_strides
@@ -51,19 +53,11 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.counters import at_most
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.program.arena_plan import ArenaPlan, Temporary, larger, plan
-from tilewright.runtime.program.program import Argument, DimInfo
+from tilewright.runtime.program.program import Argument
 from tilewright.runtime.shape import Dim, Expr, ShapeRange
 from tilewright.runtime.tensor import DType
 
 MAIN = "main"
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """A ragged dim and the memory that says where its sequences begin."""
-
-    dim: DimInfo
-    place: CallerMemory
 
 
 @dataclass
@@ -71,7 +65,8 @@ class HostPlan:
     """Everything that the host program does. calls: by their numbers, which the steps launch in this order. ragged: the dims
     whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
     that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read. moments: of
-    the calls, by the clock of the temporaries. strips: launches done by strips of rows (strips.py)."""
+    the calls, by the clock of the temporaries. strips: launches done by strips of rows (strips.py). strided: inputs that may have
+    gaps between rows; strides_at: where in `tensors` their strides begin."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -86,6 +81,8 @@ class HostPlan:
     moments: list[int] = field(default_factory=list)
     temporaries: list[Temporary] = field(default_factory=list)
     strips: list[Strips] = field(default_factory=list)
+    strided: tuple[StridedInput, ...] = ()
+    strides_at: int = 0
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""
@@ -99,7 +96,7 @@ class HostPlan:
 
 
 def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-            together: bool = False, alike: Mapping[str, object] | None = None) -> HostPlan:
+            together: bool = False, alike: Mapping[str, object] | None = None, strided: bool = False) -> HostPlan:
     """The plan of an outlined module.
 
     Args:
@@ -107,22 +104,24 @@ def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Seque
         donated: (input, output) numbers that share memory.
         together: are independent calls launched together?
         alike: by function name, equal for those of which independent calls are one launch, where others are launched alone.
+        strided: may rows of inputs lie apart?
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
-    return _Planner(named, workloads, donated, together, alike or {}).run()
+    return _Planner(named, workloads, donated, together, alike or {}, strided).run()
 
 
 class _Planner:
     """Reads the outlined @main, with its branches and loops."""
 
     def __init__(self, named: Mapping[str, ir.Operation], workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-                 together: bool, alike: Mapping[str, object]) -> None:
+                 together: bool, alike: Mapping[str, object], strided: bool) -> None:
         self.functions, self.main = named, (main := named[MAIN])
         self.workloads, self.donated = workloads, donated
         self.block = main.regions[0].blocks[0]
         self.shapes = SymbolicShapes(main)
-        self.views = Views(self.shapes)
-        self.plan = HostPlan(bounds=self.shapes.ranges.bounds())
+        apart = strided_inputs(main, self.shapes) if strided else {}
+        self.views = Views(self.shapes, {value: given.strides for value, given in apart.items()})
+        self.plan = HostPlan(bounds=self.shapes.ranges.bounds(), strided=tuple(apart.values()))
         self.copies: list[Copy] = []  # of donated buffers that the call that makes their new value still reads
         self.places: dict[ir.Value, Place] = {}
         self.scalar_at: dict[ir.Value, int] = {}
@@ -229,6 +228,7 @@ class _Planner:
 
     def _buffers(self) -> None:
         first_output = len(self.places)
+        self.plan.strides_at = first_output + len(self.returned)
         death = self._deaths()
         reused = {output: self.input_values[given] for given, output in self.donated}
         temporaries: list[Temporary] = []

@@ -21,6 +21,7 @@ from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
+from tilewright.compiler.host.launch_groups import ALONE
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Launch,
@@ -48,7 +49,6 @@ from tilewright.runtime.program.program import Check
 from tilewright.runtime.shape import Expr
 
 THREADS = "threads"
-ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
 
 
 class HostProgram:
@@ -106,7 +106,8 @@ class HostProgram:
         found = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in operations(module.body)}
         for shared, call in first.items():
             self._fill_shared(found[f"tw_launch_{shared}"], call)
-        self.strip_launches = StripLaunches(self.plan, self.dims, self.strips, self.table_at_call, self._fill_slots,
+        names = [*self.dims, *(name for given in self.plan.strided for name in given.names)]
+        self.strip_launches = StripLaunches(self.plan, names, self.strips, self.table_at_call, self._fill_slots,
                                             self.kernel_workspace)
         for number, _ in enumerate(self.strips):
             self.strip_launches.emit(found[f"tw_strips_{number}"], number)
@@ -259,8 +260,9 @@ class HostProgram:
             self.table_at = gep(arena, emit_expr(self.plan.arena.total, env).value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
             nothing = llvm.ZeroOp(llvm.PointerType.get()).result
-            run = RunValues(table, scalars, slots, threads, work, stride, env, operands, dims, nothing)
-            scope = Scope(env, {
+            known = {**env, **self._strides(tensors, env)}
+            run = RunValues(table, scalars, slots, threads, work, stride, known, operands, dims, nothing)
+            scope = Scope(known, {
                 **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
@@ -277,6 +279,17 @@ class HostProgram:
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
+
+    def _strides(self, tensors: ir.Value, env: Mapping[str, Index]) -> Mapping[str, Index]:
+        """Those of inputs whose rows may lie apart."""
+        found, at = dict[str, Index](), self.plan.strides_at
+        for given in self.plan.strided:
+            for name, dense in zip(given.names, given.dense, strict=True):
+                word = self._word(tensors, at)
+                is_dense = arith.cmpi(arith.CmpIPredicate.eq, word, self._number(0))
+                found[name] = Index(arith.select(is_dense, emit_expr(dense, env).value(self.i64), word))
+                at += 1
+        return found
 
     def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
         """One launch where the dims and pointers of a scope are known; nothing where it was in strips. rooms: _group_rooms."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
-from tilewright.compiler.host.host_plan import HostPlan, Offsets
-from tilewright.compiler.host.plan_steps import PlannedCall
+from tilewright.compiler.host.host_plan import HostPlan
+from tilewright.compiler.host.plan_steps import Offsets, PlannedCall
 from tilewright.passes.codegen.emit import constant, gep, integer_type, loop
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm

@@ -9,6 +9,7 @@ from tilewright.compiler.host.plan_steps import Launch
 from tilewright.passes.spaces.workload import Kind
 
 LARGEST = 512  # calls of one launch
+ALONE = 64  # calls of a program up to which each has its own code: a launch is then 5 to 8 of some 36 ns shorter
 LEAST = 4  # calls that are alike, from which they are one launch of a GPU
 _ALONE = (Kind.CONTRACTION, Kind.ATTENTION)  # they keep all threads busy, and what lies between them stays there
 

@@ -15,13 +15,14 @@ from operator import mul
 import numpy as np
 
 from tilewright.compiler.dims.ragged_dims import rows_of
-from tilewright.compiler.host.host_plan import HostPlan, Offsets
+from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
     Copy,
     If,
     Launch,
     Loop,
+    Offsets,
     Place,
     PlacedOperand,
     PlannedCall,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.compiler.host.row_cuts import RowCut
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.arena_plan import ALIGNMENT
+from tilewright.runtime.program.program import DimInfo
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
@@ -41,6 +42,14 @@ class Next:
 
 
 Place = CallerMemory | Temp | Current | Next
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A ragged dim and the memory that says where its sequences begin."""
+
+    dim: DimInfo
+    place: CallerMemory
 
 
 @dataclass(frozen=True)

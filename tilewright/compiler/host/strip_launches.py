@@ -49,8 +49,8 @@ def can_run(strips: Strips, plan: HostPlan, tables: Mapping[int, DispatchTable])
 
 @dataclass
 class StripLaunches:
-    """Of a plan. dims: the model's, in order; tables: by number of the call; fill: stores the arguments of a kernel of a call in
-    the slots, for local dims; kernel_bytes: of a thread's workspace, what kernels need."""
+    """Of a plan. dims: the model's, in order, then strides of inputs; tables: by number of the call; fill: stores the arguments
+    of a kernel of a call in the slots, for local dims; kernel_bytes: of a thread's workspace, what kernels need."""
 
     plan: HostPlan
     dims: Sequence[str]

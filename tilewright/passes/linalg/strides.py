@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.linalg.symbolic import SymbolicShapes, kept_axes, mixed, reassociation
@@ -70,11 +70,14 @@ class Views:
 
     Arguments and results of operations that compute are dense buffers, and so is the result of a reshape or slice that
     no strides describe: it has to be copied.
+
+    Args:
+        strides: of arguments that are not dense.
     """
 
-    def __init__(self, shapes: SymbolicShapes) -> None:
+    def __init__(self, shapes: SymbolicShapes, strides: Mapping[ir.Value, tuple[Expr, ...]] | None = None) -> None:
         self.shapes = shapes
-        self._views: dict[ir.Value, View] = {}
+        self._views = {value: View(value, Expr.of(0), own) for value, own in (strides or {}).items()}
 
     def view(self, value: ir.Value) -> View:
         if value not in self._views:

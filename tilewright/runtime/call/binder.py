@@ -26,7 +26,8 @@ _LONGEST = 60  # characters of a value in a message
 
 
 class Bound(NamedTuple):
-    """A call's arguments. `arrays`: tensor inputs, C-contiguous; `is_shared[i]`: arrays[i] is the caller's own memory.
+    """A call's arguments. `arrays`: tensor inputs, C-contiguous but for those whose rows may lie apart, of which `strides` tells
+    as the native convention has it; `is_shared[i]`: arrays[i] is the caller's own memory.
 
     `dims` and `scalars` are in the order of the native convention; `outputs` are the shapes of the results; `wrap`
     turns a result into the caller's kind of array, or is None for numpy.
@@ -38,11 +39,23 @@ class Bound(NamedTuple):
     scalars: list[int]
     outputs: Shapes
     wrap: Wrap | None
+    strides: list[int]
 
 
 def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     """A C-contiguous copy in native byte order."""
     return np.require(array.astype(dtype, order="C", copy=True), requirements=("C", "A"))
+
+
+def row_strides(array: Array) -> list[int] | None:
+    """The strides of all axes but the last, in elements, of an array that may be read as it lies: its rows without gaps and all
+    strides above 0; None of any other. An axis of extent 1 has none, told as 0."""
+    pairs, size = list(zip(array.shape, array.strides, strict=True)), array.itemsize
+    if any(extent > 1 and (stride <= 0 or stride % size) for extent, stride in pairs):
+        return None
+    if array.shape[-1] > 1 and array.strides[-1] != size:
+        return None
+    return [0 if extent == 1 else stride // size for extent, stride in pairs[:-1]]
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,7 @@ class Binder:
         self._viewed, self._converted = viewed, converted
         self._inputs = program.inputs
         self._donates = bool(program.donated)
+        self._strided = program.stride_words
         self._ranges: ShapeRange | None = program.ranges() if program.out_of_range == "error" else None
         self.names = [d.name for d in program.dims]
         self.tensors = [(i, a.dtype.numpy, len(a.dims), a) for i, a in enumerate(program.inputs) if a.dims is not None]
@@ -111,9 +125,11 @@ class Binder:
                     viewed[position] = array
         return viewed or args, wrap
 
-    def bind(self, args: Sequence[Any]) -> Bound:
+    def bind(self, args: Sequence[Any], copies: bool = False) -> Bound:
         """Check and bind the arguments of a call. Nothing is copied before all of them are found good.
 
+        Args:
+            copies: is everything copied that has gaps?
         Raises:
             DTypeError: wrong count or element type. ShapeError: wrong rank or extent, or a dim outside its range.
         """
@@ -147,12 +163,17 @@ class Binder:
         scalars = [encode(args[i], argument) for i, argument in self.scalars]
         outputs = self._checked(dims, shapes, given)
         is_shared: list[bool] = []
+        strides: list[int] = []
         for number, (array, (_, dtype, _, _)) in enumerate(zip(arrays, self.tensors, strict=True)):
             flags = array.flags
             is_shared.append(array.dtype == dtype and flags.c_contiguous and flags.aligned)
+            if number in self._strided:
+                apart = row_strides(array) if not copies and flags.aligned and array.dtype == dtype and array.size else None
+                is_shared[number] |= apart is not None
+                strides += [0] * self._strided[number] if apart is None or flags.c_contiguous else apart
             if not is_shared[number]:
                 arrays[number] = self._converted(array, dtype)
-        return Bound(arrays, is_shared, dims, scalars, outputs, wrap)
+        return Bound(arrays, is_shared, dims, scalars, outputs, wrap, strides)
 
     def _checked(self, dims: list[int], shapes: Shapes, given: Mapping[int, int]) -> Shapes:
         """Shapes of the results, after every shape and dim is found legal."""

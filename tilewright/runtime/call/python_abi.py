@@ -22,7 +22,7 @@ from tilewright.runtime.once import once
 
 # Byte offsets: of the type in any object, of a tuple's length, of the fields of an ndarray.
 TYPE, LENGTH = 8, 16
-DATA, RANK, EXTENTS, DTYPE, FLAGS = 16, 24, 32, 56, 64
+DATA, RANK, EXTENTS, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
 CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # NPY_ARRAY_* bits of the flags
 
 # The words of the table that every program has, in order.
@@ -109,6 +109,7 @@ def _array_fits() -> bool:
             or word(at, DATA) != probe.__array_interface__["data"][0]
             or word(at, RANK, ctypes.c_int) != probe.ndim
             or [word(word(at, EXTENTS), 8 * axis) for axis in range(probe.ndim)] != list(shape)
+            or [word(word(at, STRIDES), 8 * axis) for axis in range(probe.ndim)] != list(probe.strides)
             or word(at, DTYPE) != id(probe.dtype)
             or word(at, FLAGS, ctypes.c_int) & (CONTIGUOUS | ALIGNED | WRITEABLE) != flags
         ):

@@ -27,6 +27,7 @@ def c_tables(program: Program, name: str) -> str:
         *(f"#define MODEL_{function} {name}_{function}" for function in FUNCTIONS),
         f"#define NAME {c_string(name)}",
         f"#define MOST_THREADS {MOST_THREADS}",
+        f"#define STRIDES {sum(program.stride_words.values())}",
         f"#define IS_BOUNDED {int(program.out_of_range == 'error')}",
         _features(program),
         _dims(program),

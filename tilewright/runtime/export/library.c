@@ -350,7 +350,7 @@ static int32_t bind(const int64_t *dims, const void *const *inputs, void *const 
 
 int32_t MODEL_run(const int64_t *dims, const void *const *inputs, void *const *outputs, void *arena, int64_t arena_bytes,
                  int32_t threads) {
-  void *tensors[INPUTS + CONSTANTS + OUTPUTS + 1];
+  void *tensors[INPUTS + CONSTANTS + OUTPUTS + STRIDES + 1] = {0};  /* strides of 0: of dense inputs */
   uint64_t scalars[INPUTS + 1];
   int32_t status = ready(dims, threads);
   if (status) return status;

@@ -62,7 +62,7 @@ class HostCaller(Caller):
         self.entry = self.code.address("tw_call")
         self._run = TW_CALL(self.entry)
         self._pointer_array = ctypes.c_void_p * (
-            len(self.binder.tensors) + len(program.constants) + len(program.outputs)
+            len(self.binder.tensors) + len(program.constants) + len(program.outputs) + sum(program.stride_words.values())
         )
         self._scalars_array = ctypes.c_uint64 * len(self.binder.scalars)
         self._dims_array = ctypes.c_int64 * len(program.dims)
@@ -84,11 +84,12 @@ class HostCaller(Caller):
                     self._know_torch()
                 return self._through_numpy(arrays, wrap, out, threads)
         count = self.thread_count(threads)
-        bound = self.binder.bind(args)
+        bound = self.binder.bind(args, copies=out is not None)  # results may lie between the rows of what is not copied
         outputs, returned = self.results.prepare(bound, args, out)
         if not self.has_constants:
             self.hold_constants()
-        pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs))
+        pointers = self._pointer_array(*map(address, bound.arrays), *self.constant_pointers, *map(address, outputs),
+                                       *bound.strides)
         dims = self._dims_array(*bound.dims)
         scalars = self._scalars_array(*bound.scalars)
         status = self._run(self.table_pointer, pointers, scalars, dims, count)

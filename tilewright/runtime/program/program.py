@@ -8,7 +8,9 @@ Native convention of the host program (one object, symbols below):
   `int64_t tw_dispatch(int64_t call, const int64_t *dims)`               leaf of call number `call`: kernel | threads << 32; the
       counters of the loops stand behind the model's dims
 `tensors`: pointers of the tensor inputs, then constants, then outputs, C-contiguous; of a ragged program for a GPU then those
-of the offsets where the host has them, null where they are on the device alone and are not checked. `scalars`: bit patterns of
+of the offsets where the host has them, null where they are on the device alone and are not checked. On a host, rows of the inputs
+`Program.strided` may lie apart: behind the outputs then come, for each of these, the strides of its axes but the last, in
+elements; 0 stands for that of a dense tensor. `scalars`: bit patterns of
 the scalar inputs that are not dims. `dims`: model dims in the order of `Program.dims`. Result 0, 1 + the index of the failed
 check, 1 + the number of checks + the index of the ragged dim whose offsets are wrong, -1 where there is no memory for the
 arena, -2 where a loop was left because the caller asked for it (`poll` in runtime/device.py).
@@ -41,7 +43,7 @@ from tilewright.runtime.tensor import DType, TensorSpec
 # 9: sequences of ragged dims may be aligned
 # 10: launches on a GPU may serve calls on many tensors, whose differences are passed by value
 # 11: what was asked of the compile says which launches are done by strips of rows; kernels say whether they use tile registers;
-# indices of pools are stored in as few bits as these need
+# indices of pools are stored in as few bits as these need; rows of inputs of a host may lie apart
 SCHEMA = 11
 GRAPH_MEMORY = 64 << 20
 
@@ -201,7 +203,8 @@ class Program(msgspec.Struct, frozen=True):
     tree: what the host program does where it branches or loops; empty where it launches its calls in order. graphs: are calls on
     a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take. prelude: of a ragged program
     for a GPU: the kernel that fills its block tables, whose launch number is behind those of all calls; None where it has none.
-    strips: calls on a host that are done by strips of rows.
+    strips: calls on a host that are done by strips of rows. strided: numbers, among the tensor inputs, of those whose rows may
+    lie apart in a call.
     """
 
     target: str
@@ -233,12 +236,19 @@ class Program(msgspec.Struct, frozen=True):
     asked: Asked = Asked()
     prelude: MicroKernel | None = None
     strips: tuple[StripSpan, ...] = ()
+    strided: tuple[int, ...] = ()
     schema: int = SCHEMA
 
     @property
     def sums(self) -> tuple[str, ...]:
         """The dims that are sums over the sequences and scalar inputs of their own, in the order of these."""
         return tuple(a.name for a in self.inputs if a.dims is None and factors_of(a.name))
+
+    @property
+    def stride_words(self) -> dict[int, int]:
+        """How many strides of each of the inputs `strided` a call tells."""
+        tensors = [a.dims for a in self.inputs if a.dims is not None]
+        return {number: len(tensors[number]) - 1 for number in self.strided}
 
     def ranges(self) -> ShapeRange:
         return ShapeRange(tuple((d.name, d.dim()) for d in self.dims))

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def figures(threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
     loops = Loops()
     yield from small_calls(loops, threads, seconds)
     yield from turns(loops, threads, seconds)
+    yield from rows_apart(threads, seconds)
     large = native(dense(768, 768, threads, arg1=np.zeros((768, 768), np.float32)), threads)
     worst = 0.0
     for t in (1, 5, 16, 57, 100, 128):
@@ -117,7 +119,8 @@ def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[st
     fn = dense(8, 8, threads)
     small = native(fn, threads)
     x, w, out = np.ones((1, 8), np.float32), np.ones((8, 8), np.float32), np.empty((1, 8), np.float32)
-    pointers = np.array([a.ctypes.data for a in (x, w, out)], np.uint64)
+    words = sum(small.program.stride_words.values())
+    pointers = np.array([*(a.ctypes.data for a in (x, w, out)), *[0] * words], np.uint64)
     dims, scalars = np.array([1], np.int64), np.zeros(1, np.uint64)
     data = [small.entry, small.table_pointer, *(a.ctypes.data for a in (pointers, scalars, dims)), threads]
     inner = loops.seconds("call", data, seconds)
@@ -129,8 +132,9 @@ def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[st
 
     yield "fn(x, w, out=o) with numpy, over tw_call", over(lambda: fn(x, w, out=out)), "ns"
     yield "fn(x, w) with numpy, over tw_call", over(lambda: fn(x, w)), "ns"
-    strided = np.ones((1, 16), np.float32)[:, ::2]
-    yield "fn(x, w, out=o) with a strided x, over tw_call", over(lambda: fn(strided, w, out=out)), "ns"
+    strided, columns = np.ones((1, 16), np.float32)[:, ::2], np.ones((8, 16), np.float32)[:, :8]
+    yield "fn(x, w, out=o) with an x that is copied, over tw_call", over(lambda: fn(strided, w, out=out)), "ns"
+    yield "fn(x, w, out=o) with columns of a wider w, over tw_call", over(lambda: fn(x, columns, out=out)), "ns"
     yield "fn(x, w, threads=1), over tw_call", over(lambda: fn(x, w, threads=1)), "ns"
     if importlib.util.find_spec("torch"):
         import torch
@@ -144,6 +148,24 @@ def small_calls(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[st
             made, eager = over(lambda: fn(tx, tw_)), median(lambda: torch.mm(tx, tw_), seconds) * 1e9
             yield "fn(x, w) with torch, over tw_call", made, "ns"
             yield "torch.mm(x, w) of the same", eager, "ns"
+
+
+def rows_apart(threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:
+    """Products by weights of 768 x 2304 that are columns of wider ones, over the time of the same without gaps."""
+    fn, wide = dense(768, 2304, threads), np.ones((768, 3000), np.float32)
+    columns = wide[:, 300:2604]
+    whole = columns.copy()
+    for m in (1, 16, 64, 128):
+        x, out = np.ones((m, 768), np.float32), np.empty((m, 2304), np.float32)
+        weights: dict[str, Callable[[], np.ndarray]] = {"whole": lambda: whole, "columns": lambda: columns, "copy": columns.copy}
+        systems = {name: partial(_turn, fn, x, out, weight) for name, weight in weights.items()}
+        taken = {name: sorted(found)[4] for name, found in rounds(systems, 9, 9 * seconds).items()}
+        yield f"{m} rows by columns of a wider w, of one without gaps", 100 * taken["columns"] / taken["whole"], "%"
+        yield f"{m} rows by a copy of them, of one without gaps", 100 * taken["copy"] / taken["whole"], "%"
+
+
+def _turn(fn: Any, x: np.ndarray, out: np.ndarray, weight: Callable[[], np.ndarray], seconds: float) -> float:
+    return time_calls(lambda: fn(x, weight(), out=out), seconds)
 
 
 def turns(loops: Loops, threads: int, seconds: float) -> Iterator[tuple[str, float, str]]:

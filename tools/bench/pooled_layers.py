@@ -5,12 +5,15 @@
 The distinct 3x3 and 1x1 layers of ResNet-10 and ResNet-14 for images of 32 x 32 (whose first layer halves them), one image,
 random weights. One compiled model serves all bits; its time is that of rounding the f32 image by its own span and of the
 convolution, with f32 results. ONNX Runtime's QLinearConv and torch's quantised convolution (oneDNN) read bytes and write bytes.
-Systems take turns.
+Each system is a process of its own; they take turns, and stand still meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import statistics
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +24,11 @@ import numpy as np
 import tilewright as tw
 from tilewright.compiler import ops
 from tools.bench import command
-from tools.bench.turns import rounds_of
+from tools.bench.harness.interleave import Worker, rounds
+from tools.bench.harness.serve import Call, serve
 
 ENTRIES, BITS = 64, "8,6,5,4,3,2"
+SECONDS = 0.02  # of a turn
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ LAYERS = (Layer(64, 64, 16, 3, 1), Layer(64, 128, 16, 3, 2), Layer(64, 128, 16, 
           Layer(128, 256, 8, 3, 2), Layer(128, 256, 8, 1, 2), Layer(256, 256, 4, 3, 1))
 
 
-def ours(layer: Layer, threads: int, target: str = "host") -> tw.CompiledFunction:
+@functools.cache
+def model(layer: Layer, threads: int, target: str) -> tw.CompiledFunction:
     rng, g = np.random.default_rng(0), ops.Graph()
     pool = g.constant(np.clip(np.rint(rng.normal(0, 35, (ENTRIES, 8))), -127, 127).astype(np.int8))
     values, _ = ops.round_to_bits(g.input("x", [1, layer.size, layer.size, layer.channels]), g.dim("A"))
@@ -58,7 +64,13 @@ def ours(layer: Layer, threads: int, target: str = "host") -> tw.CompiledFunctio
     return tw.compile(g, {"A": tw.Dim(1, 8)}, target=target, options={"threads": threads})
 
 
-def onnx_runtime(layer: Layer, threads: int) -> Callable[[], Any]:
+def ours(layer: Layer, threads: int, bits: int, target: str) -> Call:
+    fn = model(layer, threads, target)
+    x = np.random.default_rng(1).random((1, layer.size, layer.size, layer.channels), dtype=np.float32)
+    return partial(fn, x, bits, out=np.empty((1, layer.out, layer.out, layer.filters), np.float32))
+
+
+def onnx_runtime(layer: Layer, threads: int) -> Call:
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
@@ -84,7 +96,7 @@ def onnx_runtime(layer: Layer, threads: int) -> Callable[[], Any]:
     return lambda: (session.run_with_iobinding(binding), keep)
 
 
-def one_dnn(layer: Layer, threads: int) -> Callable[[], Any]:
+def one_dnn(layer: Layer, threads: int) -> Call:
     import torch
 
     torch.set_num_threads(threads)
@@ -104,14 +116,41 @@ def one_dnn(layer: Layer, threads: int) -> Callable[[], Any]:
     return call
 
 
-def measure(layer: Layer, bits: Sequence[int], threads: int, rounds: int, target: str) -> dict[str, float]:
+PEERS = {"onnxruntime": onnx_runtime, "onednn": one_dnn}
+
+
+def measure(layer: Layer, bits: Sequence[int], threads: int, count: int, target: str) -> dict[str, float]:
     """Microseconds of each system."""
-    fn = ours(layer, threads, target)
-    x = np.random.default_rng(1).random((1, layer.size, layer.size, layer.channels), dtype=np.float32)
-    out = np.empty((1, layer.out, layer.out, layer.filters), np.float32)
-    calls: dict[str, Callable[[], Any]] = {f"{b} bits": partial(fn, x, b, out=out) for b in bits}
-    calls |= {"onnxruntime": onnx_runtime(layer, threads), "onednn": one_dnn(layer, threads)}
-    return {name: round(s * 1e6, 2) for name, s in rounds_of(calls, rounds).seconds.items()}
+    workers = {name: Worker(name, threads, module="tools.bench.pooled_layers") for name in ("ours", *PEERS)}
+
+    def prepare(name: str, width: int = 0) -> None:
+        workers[name].ask(do="prepare", layer=asdict(layer), bits=width, target=target)
+
+    def turn(width: int, seconds: float) -> float:
+        prepare("ours", width)
+        return workers["ours"].turn(seconds)
+
+    try:
+        for peer in PEERS:
+            prepare(peer)
+        turns = {f"{b} bits": partial(turn, b) for b in bits} | {peer: workers[peer].turn for peer in PEERS}
+        found = rounds(turns, count, SECONDS * count)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return {name: round(statistics.median(each) * 1e6, 2) for name, each in found.items()}
+
+
+def answer(system: str, threads: int) -> int:
+    """The process of a system."""
+
+    def prepare(request: dict[str, Any]) -> tuple[Call, dict[str, Any]]:
+        layer = Layer(**request["layer"])
+        if system in PEERS:
+            return PEERS[system](layer, threads), {}
+        return ours(layer, threads, request["bits"], request["target"]), {}
+
+    return serve(threads, prepare)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,3 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{layer!s:20} " + "  ".join(f"{name} {us:.1f}" for name, us in found.items()), flush=True)
         command.append(given.json, [asdict(layer) | {"threads": given.threads, "target": given.target, "us": found}])
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(answer(sys.argv[1], int(sys.argv[2])))

@@ -6,22 +6,16 @@
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tools.bench.harness.worker import pin, private_stdout, time_calls
+from tools.bench.harness.serve import Call, serve
 from tools.bench.llama.model import Llama, Step, reference
 from tools.bench.operator_spec import Array
-
-Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -103,26 +97,16 @@ def main() -> int:
     parser.add_argument("threads", type=int)
     parser.add_argument("--models", type=Path)
     given = parser.parse_args()
-    replies = private_stdout()
-    pin(os.sched_getaffinity(0), given.threads)
-    found: Taken | None = None
-    for line in sys.stdin:
-        request: dict[str, Any] = json.loads(line)
-        if request["do"] == "prepare":
-            llama, length = Llama(**request["llama"]), request["length"]
-            found = taken(given.system, llama, length, given.threads, given.models)
-            found.call()
-            got = found.y.reshape(-1)
-            wanted = reference(llama, *arguments(llama, length), length).reshape(-1) if request["check"] else got
-            reply: dict[str, Any] = {"error": float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))}
-        else:
-            assert found is not None
-            gc.disable()
-            reply = {"seconds": time_calls(found.call, request["seconds"]), "near": []}
-            gc.enable()
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
-    return 0
+
+    def prepare(request: dict[str, Any]) -> tuple[Call, dict[str, Any]]:
+        llama, length = Llama(**request["llama"]), request["length"]
+        found = taken(given.system, llama, length, given.threads, given.models)
+        found.call()
+        got = found.y.reshape(-1)
+        wanted = reference(llama, *arguments(llama, length), length).reshape(-1) if request["check"] else got
+        return found.call, {"error": float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))}
+
+    return serve(given.threads, prepare)
 
 
 if __name__ == "__main__":

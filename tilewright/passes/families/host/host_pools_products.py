@@ -80,13 +80,15 @@ class PoolsEmitter:
         if self.config.by_bytes:
             products = PoolTables(ev, self.plan, self.pools, 1, self._memory("pool", ir.F32Type.get()),
                                   self._memory("tables", ir.F32Type.get()), lanes=MANY if self.config.permute else VECTOR)
-            kind = PermuteTables if self.config.permute else ShuffleTables
-            return kind(products, self.config.bits, self._memory("tables", integer_type(8)))
+            tables = self._memory("tables", integer_type(8))
+            if self.config.permute:
+                return PermuteTables(products, self.config.bits, tables, self._memory("masks", integer_type(32)))
+            return ShuffleTables(products, self.config.bits, tables)
         if self.config.is_narrow:
             return NarrowTables(ev, self.plan, self.pools, self.config.bits, self._memory("pool", self._sum),
                                 self._memory("tables", integer_type(16)))
-        tables = self._memory("tables", self._sum)
-        return PoolTables(ev, self.plan, self.pools, rows, self._memory("pool", ir.F32Type.get()), tables)
+        wide = self._memory("tables", self._sum)
+        return PoolTables(ev, self.plan, self.pools, rows, self._memory("pool", ir.F32Type.get()), wide)
 
     def _areas(self) -> dict[str, int]:
         """Words of 32 bits of what the workspace holds, in order. Behind the tables lies what an index beyond a pool would name,
@@ -96,7 +98,7 @@ class PoolsEmitter:
         if self.config.permute:
             table = some * books * ShuffleTables.planes(self.config.bits) * PermuteTables.entries(self.pools) // 4
             return {"pool": books * PoolTables.padded(self.pools, MANY) * VECTOR, "tables": table, "sums": self.config.columns,
-                    "results": 0}
+                    "results": 0, "masks": PermuteTables.mask_words(self.pools, self.config.bits)}
         if self.config.shuffle:
             table = some * books * ShuffleTables.planes(self.config.bits) * ShuffleTables.entries(self.pools) // 4
             return {"pool": books * entries * VECTOR, "tables": table, "sums": self.config.columns, "results": 0}

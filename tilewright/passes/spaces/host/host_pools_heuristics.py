@@ -27,7 +27,7 @@ from tilewright.passes.spaces.host.host_pools import (
     why_invalid,
     window_words,
 )
-from tilewright.passes.spaces.host.host_pools_rows import Choice, Sizes, cycles
+from tilewright.passes.spaces.host.host_pools_rows import Choice, Sizes, cycles, planes
 from tilewright.passes.spaces.host.pool_image import PoolImage
 from tilewright.passes.spaces.host.pool_plane import PlaneShape
 from tilewright.passes.spaces.threshold import threshold
@@ -56,9 +56,6 @@ class Thresholds:
     window: int = threshold(196608, unit="bytes of tables, or of sums, of pixels", operator="pools64_768x768", results=_COUNTED)
     permuted_columns: int = threshold(4096, unit="columns of a work unit of permutations", operator="pools64_768x768",
                                       results=_COUNTED)
-    permuted_groups: int = threshold(256, unit="groups of one book whose tables are made at once for permutations",
-                                     operator="pools64_768x768", results=_COUNTED)
-    permuted_whole_groups: int = threshold(64, unit="groups of whole numbers", operator="pools64_768x768", results=_XEON)
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -97,12 +94,13 @@ def default(workload: Workload, limits: HostLimits,
 
 
 def _permuted(form: PoolFormat, columns: int, bits: int, limits: HostLimits, thresholds: Thresholds) -> HostPoolsConfig:
-    """By permutations of bytes: a thread's share of the columns at once, so that tables are made once, and many groups, so that
-    indices are read in long runs."""
+    """By permutations of bytes: a thread's share of the columns at once, so that tables are made once, and as many groups as have
+    tables that stay in the first-level cache, each of which is read for 64 columns."""
     share = -(-columns // max(1, limits.threads or limits.cores))
     width = min(max(PERMUTED_COLUMNS, -(-share // PERMUTED_COLUMNS) * PERMUTED_COLUMNS), thresholds.permuted_columns)
-    groups = thresholds.permuted_whole_groups if bits else thresholds.permuted_groups
-    return HostPoolsConfig(1, max(1, groups // form.books), width, 1, bits, permute=True)
+    table = planes(bits) * form.books * next(n for n in (1, 2, 4) if n * PERMUTED_COLUMNS >= form.entries) * PERMUTED_COLUMNS
+    groups = 1 << max(0, (limits.l1 * 2 // 3 // table).bit_length() - 1)
+    return HostPoolsConfig(1, groups, width, 1, bits, permute=True)
 
 
 def _windowed(workload: Workload, limits: HostLimits, thresholds: Thresholds, bits: int) -> HostPoolsConfig | None:

@@ -36,6 +36,11 @@ def narrow(columns: int = 512, depth: int = 256) -> Workload:
     return with_loops(found, "m k,k n,m n")
 
 
+def product_rows() -> Workload:
+    """A softmax behind [d0, 256] x [256, 256] in f16."""
+    return replace(narrow(256, 256), name="product_rows", kind=Kind.PRODUCT_ROWS, kept=DType.F16, reductions=3)
+
+
 def square() -> Workload:
     """[d0, d1] x [d1, d1] in f32: rows of unit stride that are no whole vectors."""
     m, n = Expr.dim("d0"), Expr.dim("d1")

@@ -25,4 +25,4 @@ def with_loops(workload: Workload, maps: str) -> Workload:
     if workload.kind is Kind.ATTENTION:
         factors = (*factors[:2], Factor(factors[2].dtype, axes("b m n")), factors[2])
     return replace(workload, inputs=inputs, outputs=outputs,
-                   factors=factors if workload.kind in (Kind.CONTRACTION, Kind.ATTENTION) else ())
+                   factors=factors if workload.kind in (Kind.CONTRACTION, Kind.PRODUCT_ROWS, Kind.ATTENTION) else ())

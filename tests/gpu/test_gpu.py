@@ -25,6 +25,7 @@ from gpu_workloads import (
     rows,
     transpose,
 )
+from product_rows_workloads import product_rows
 from tensor_core_workloads import product
 
 import tilewright as tw
@@ -41,6 +42,7 @@ ODD = ((1, 1, 1), (32, 32, 16), (31, 33, 7), (33, 31, 17), (2, 67, 40), (65, 3, 
 WHOLE = ((4, 4, 4), (32, 64, 16), (36, 60, 20), (28, 68, 44), (260, 132, 64))
 ROWS = ((1, 1), (5, 8), (3, 37), (9, 256), (130, 100), (128, 31), (7, 200))
 HALF = TOLERANCE["f16"]  # of what exponentials in 16 bits give
+ROUNDED_LAST = 2e-5  # sums of products of 16 bits, and of a row, in f32
 PLANES = ((1, 4), (3, 8), (127, 36), (64, 64), (1000, 132))
 
 
@@ -77,6 +79,9 @@ def _sweeps() -> dict[str, Sweep]:
         config = "gpu_rows{threads=256 per_row=256 vec=1 vectors-in-registers=4 unroll=1}"
         found[f"rows {kind} block"] = Sweep(rows(kind), config, "MN", ROWS)
         found[f"rows {kind} shared"] = Sweep(rows(kind), "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}", "MN", ROWS)
+    for kind in ("softmax", "layernorm"):
+        config = "mma_rows{bm=16 bn=64 wm=16 lanes=4 vectors-in-registers=1}"
+        found[f"mma_rows {kind}"] = Sweep(product_rows(kind, 72), config, "MK", ((1, 8), (40, 72), (130, 136)), ROUNDED_LAST)
     found["pointwise"] = Sweep(pointwise(body, lambda x, b: np.tanh(x * b)), "gpu_pointwise", "MN", PLANES)
     found["transpose"] = Sweep(transpose(), "gpu_pointwise{vec=1 tile=32}", "MN", ((4, 8), (36, 33), (64, 1), (300, 100)))
     found["concat"] = Sweep(concat(), "gpu_pointwise{vec=1}", "MNL", tuple((m, n, 2 * n + 8) for m, n in ROWS))
@@ -96,6 +101,8 @@ def _waves() -> dict[str, Sweep]:
     found["simt"] = Sweep(contraction("m k,k n,m n"), VECTOR, "MNK", ((2048, 4416, 20), (72, 136, 20)))
     found["gemv"] = Sweep(product("m k,n k,m n"), "gemv{rows=8 vec=8 tensor=true}", "MNK", ((8, 68_000, 64), (8, 264, 64)))
     found["rows"] = Sweep(rows("softmax"), "gpu_rows{vec=1}", "MN", ((34_000, 8), (70, 8)))
+    found["mma_rows"] = Sweep(product_rows("layernorm", 72), "mma_rows{bm=16 bn=64 wm=16 lanes=4 vectors-in-registers=1}", "MK",
+                              ((22_000, 40), (140, 40)), ROUNDED_LAST)
     heads = attention(depth=64, columns=64)
     found["wgmma_attention"] = Sweep(heads, "wgmma_attention{bn=64 consumers=1}", "BMN", ((1100, 64, 40), (9, 64, 40)), HALF)
     pages = attention(mask="lengths", depth=64, columns=64, page=16)

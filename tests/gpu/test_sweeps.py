@@ -14,7 +14,7 @@ from gpu.cuda_device import FilledDevice, missing_reason
 REASON = missing_reason()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
 MODULES = ("test_families", "test_gemv", "test_mma", "test_cluster_sums", "test_wgmma", "test_gpu_attention",
-           "test_wgmma_attention")
+           "test_wgmma_attention", "test_mma_rows")
 
 
 def _sweeps() -> dict[str, Callable[..., None]]:

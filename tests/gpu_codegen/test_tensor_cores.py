@@ -9,12 +9,14 @@ import pytest
 from attention_workloads import attention
 from gpu_workloads import Case
 from hand_workloads import with_loops
+from product_rows_workloads import product_rows
 from tensor_core_workloads import convolution, product
 
 from tilewright.compiler.builder.build import build_kernel
 from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx, disassembly, find_disassembler, find_tool
 from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu import mma_heuristics
+from tilewright.passes.spaces.gpu.mma_rows import MmaRowsConfig
 from tilewright.passes.spaces.gpu.wgmma import REGISTERS
 from tilewright.passes.spaces.gpu.wgmma_attention import COPIER, MULTIPLIER
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
@@ -69,6 +71,13 @@ ATTENTION = {
                       "gpu_attention{bm=128 bn=16 vec=1 index=64 queries-in-registers=false min-blocks-per-sm=1}"),
     "tf32": (attention(element="f32", mask="causal"), "gpu_attention{vec=4 tf32=true min-blocks-per-sm=1}"),
 }
+MMA_ROWS = {
+    "held": (product_rows("layernorm", 768, out="f16", kept="f16"), "mma_rows{lanes=4 vectors-in-registers=8}"),
+    "softmax": (product_rows("softmax", 256, "bf16", "bf16"), "mma_rows{bm=64 stages=2 lanes=8 vectors-in-registers=1}"),
+    "read again": (product_rows("layernorm", 1030), "mma_rows{bm=16 wm=16 stages=2 lanes=2}"),
+    "tf32": (product_rows("layernorm", 512, "f32"), "mma_rows{bk=32 vec=4 tf32=true vectors-in-registers=4}"),
+    "any": (product_rows("softmax", 100), "mma_rows{index=64 bm=16 bk=32 wm=16 stages=2 vec=1 lanes=1 vectors-in-registers=4}"),
+}
 WGMMA_ATTENTION = {
     "head 64": (attention(mask="causal", out="f16"), "wgmma_attention"),
     "head 80": (attention(element="bf16", depth=80, columns=80, mask="row", out="bf16"), "wgmma_attention"),
@@ -120,6 +129,21 @@ def test_mma_has_no_spills(name: str, arch: str) -> None:
     entry = clean(assemble_ptx(ptx_of(case, config, arch), arch))
     assert entry.registers <= 255
     assert entry.stack == 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name,arch", list(zip(MMA_ROWS, itertools.cycle(["sm_80", "sm_90a"]))))
+def test_products_with_the_work_on_their_rows_have_no_spills(name: str, arch: str) -> None:
+    case, config = MMA_ROWS[name]
+    built = build_kernel(case.text, "", "kernel", config, Target.parse(f"cuda:{arch}"))
+    entry = clean(assemble_ptx(built.code.decode(), arch))
+    parsed = parse_config(config)
+    assert isinstance(parsed, MmaRowsConfig) and entry.stack == 0
+    assert entry.registers <= GpuLimits.of(arch).registers_each(parsed.threads)
+    rows = case.results[0].dims[-1]
+    kept = 2 if name == "held" else 4
+    most = GpuLimits.of(arch).shared_bytes
+    assert built.kernel.shared_bytes == parsed.shared_bytes(4 if name == "tf32" else 2, kept, rows) <= most
 
 
 @needs_ptxas

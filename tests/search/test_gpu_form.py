@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from codes_workloads import Coded
-from gpu_surfaces import H100, attention, narrow, pointwise, rows, square
+from gpu_surfaces import H100, attention, narrow, pointwise, product_rows, rows, square
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_surfaces import dense
@@ -20,7 +20,8 @@ from tilewright.search.space.lattice import Lattice
 
 WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gemv": narrow(), "gpu_rows": rows(),
              "gpu_codes": Coded(256, 512).workload(None)[0], "gpu_pointwise": pointwise(), "gpu_attention": attention(),
-             "wgmma_attention": attention()}
+             "wgmma_attention": attention(),
+             "mma_rows": product_rows()}
 
 
 def lattice(family: str, count: int = 60, workload: Workload | None = None) -> Lattice:

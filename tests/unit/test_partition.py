@@ -309,7 +309,8 @@ def test_a_rule_cannot_make_regions_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(("work", "message"), [
-    (lambda: passes_from_text("fuse{rules=elements,nothing}"), "there is no rule 'nothing'; the rules are elements, epilogue"),
+    (lambda: passes_from_text("fuse{rules=elements,nothing}"),
+     "there is no rule 'nothing'; the rules are elements, product-rows, epilogue"),
     (lambda: passes_from_text("fuse{partition=best}"), "partition='best'; wanted one of cost, gain, greedy"),
     (lambda: passes_from_text("fuse{apart=1,2,3}"), "apart=1,2,3 has 3 numbers; wanted pairs"),
     (lambda: planned(model([X], SIBLINGS, "%y", T), apart=(0, 99)), "apart names operation 99; the function has"),

@@ -4,7 +4,7 @@
 // RUN: tilewright opt %s --pass "fuse{partition=gain rules=epilogue,rows}" | filecheck %s
 // RUN: tilewright opt %s --pass "fuse{rules=elements}" | filecheck %s --check-prefix=ELEMENTS
 // RUN: not tilewright opt %s --pass "fuse{rules=epilogues}" 2>&1 | filecheck %s --check-prefix=UNKNOWN
-// UNKNOWN: there is no rule 'epilogues'; the rules are elements, epilogue, rows, parts-beside, beside
+// UNKNOWN: there is no rule 'epilogues'; the rules are elements, product-rows, epilogue, rows, parts-beside, beside
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>

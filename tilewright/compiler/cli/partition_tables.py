@@ -8,7 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from tilewright.compiler.cli.output import Output, dims_text
-from tilewright.compiler.report.partition_section import apart_table, areas_table, strips_table, ways_table
+from tilewright.compiler.report.partition_section import apart_table, areas_table, stitched_table, strips_table, ways_table
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary
 from tilewright.runtime.program.program import Program
 
@@ -24,9 +24,12 @@ def print_partitions(out: Output, found: Sequence[PartitionSummary], program: Pr
         out.event("area", number=number, **asdict(area))
     for kept in (*taken.kept, *taken.cuts):
         out.event("kept_apart", **asdict(kept))
+    for stitched in taken.stitched:
+        out.event("stitched", **asdict(stitched))
     for strips in program.strips:
         out.event("strips", **msgspec.structs.asdict(strips))
     for title, table in (("Areas", areas_table(taken)), ("Kept apart", apart_table(taken)),
+                         ("Products with their rows", stitched_table(taken)),
                          ("By strips of rows", strips_table(program)), ("Partitions", ways_table(found))):
         if table.rows:
             out.table(title, table.columns, table.rows)

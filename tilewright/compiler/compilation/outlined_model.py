@@ -146,7 +146,9 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(for_one_sequence(whole) if ragged else whole.text)
         passes = with_cut(passes_of(options, limits), cut, options.searches or options.log is not None)
-        if _by_shape(options, limits) and not ragged:
+        if ragged:
+            passes = [replace(p, products="") if isinstance(p, Fuse) else p for p in passes]
+        elif _by_shape(options, limits):
             passes = [replace(p, by_shape=True) if isinstance(p, Fuse) else p for p in passes]
         if not ragged and cut == Cut() and not options.searches and options.log is None:
             share_equal_parts(module)
@@ -219,7 +221,9 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
                          _weights(options, limits), _activations(options), _in_place(limits))
     together = isinstance(limits, HostLimits)
-    graph = [replace(p, speeds=speeds_of(limits), together=together) if isinstance(p, Fuse) else p for p in graph]
+    products, arch = _products(options, limits)
+    graph = [replace(p, speeds=speeds_of(limits), together=together, products=products, arch=arch) if isinstance(p, Fuse) else p
+             for p in graph]
     joined = together and _activations(options) is None
     graph = [replace(p, joined=joined) if isinstance(p, DistributeCodes) else p for p in graph]
     graph = [replace(p, rounded=not together) if isinstance(p, FindCodes) else p for p in graph]
@@ -241,7 +245,8 @@ def speeds_of(limits: Limits) -> tuple[int, ...]:
 def with_cut(passes: Sequence[Pass], cut: Cut, digest: bool = False) -> list[Pass]:
     """The passes, of which the partition is cut so and says which operations calls are of. digest: and what graph was cut."""
     apart = tuple(number for pair in cut.apart for number in pair)
-    return [replace(p, partition=cut.way, apart=apart, numbers=True, digest=digest) if isinstance(p, Fuse) else p for p in passes]
+    return [replace(p, partition=cut.way, apart=apart, numbers=True, digest=digest, strips=cut.strips.value)
+            if isinstance(p, Fuse) else p for p in passes]
 
 
 def _graph(module: ir.Module) -> str:
@@ -316,10 +321,16 @@ def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:
     return ConstantsAlongK("f8E4M3FN,f8E5M2,i8" + (",f32" if options.precision is Precision.TF32 else ""))
 
 
+def _products(options: CompileOptions, limits: Limits) -> tuple[str, str]:
+    """Element types of products that kernels hold with the work on their rows, and the architecture of the GPU."""
+    if isinstance(limits, HostLimits):
+        return "", ""
+    return ("f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"), limits.arch
+
+
 def _attention(options: CompileOptions, limits: Limits) -> list[Pass]:
     """Which attentions become one kernel: on a GPU those that tensor cores multiply, with lookups. A host's look up keys of few
     queries."""
     if isinstance(limits, HostLimits):
         return [FuseAttention(), LookUpInAttention(FEW)]
-    operands = "f16,bf16,f32" if options.precision is Precision.TF32 else "f16,bf16"
-    return [FuseAttention(operands, LONGEST_QUERY, LONGEST_VALUE, lookups=True)]
+    return [FuseAttention(_products(options, limits)[0], LONGEST_QUERY, LONGEST_VALUE, lookups=True)]

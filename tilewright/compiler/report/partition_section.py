@@ -38,6 +38,12 @@ def strips_table(program: Program) -> Table:
     return Table(("calls", "operators", "rows", "of a strip, at most", "from", "predicted to save"), tuple(rows))
 
 
+def stitched_table(taken: PartitionSummary) -> Table:
+    """The products that are one kernel of a GPU with the work on their rows."""
+    rows = ((str(s.product), *(_figures([c[n] for c in s.cycles]) for n in range(2))) for s in taken.stitched)
+    return Table(("product", "cycles, two launches", "one"), tuple(rows))
+
+
 def partition_section(found: Sequence[PartitionSummary], program: Program) -> ReportSection:
     """How a model is cut into kernels.
 
@@ -61,7 +67,7 @@ def partition_section(found: Sequence[PartitionSummary], program: Program) -> Re
         ("by strips of rows", f"{sum(len(s.calls) for s in program.strips)} calls"),
     )
     text = f"Bytes and predicted times at {'; '.join(points)}." if any(taken.shapes) else ""
-    perhaps = [table for table in (apart_table(taken), strips_table(program)) if table.rows]
+    perhaps = [table for table in (apart_table(taken), stitched_table(taken), strips_table(program)) if table.rows]
     tables = (areas_table(taken), *perhaps, ways_table(found))
     return ReportSection("Partition", text, facts, (moved, drawn), tables)
 

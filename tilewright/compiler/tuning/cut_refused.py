@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
 from tilewright.compiler.tuning.dispatch_tables import Tables, UnbuildableError
+from tilewright.passes.spaces.workload import Kind
 from tilewright.runtime.log import LOG, timed
 
 ROUNDS = 4  # partitions that are tried after the first one
@@ -72,5 +73,9 @@ def _noted(refused: Mapping[str, str], cut: Mapping[str, str], model: OutlinedMo
 
 
 def _through(model: OutlinedModel, key: str) -> Sequence[tuple[int, int]]:
-    """The cuts between the last operation of each call of a workload and all others; none where it has one operation."""
-    return [(number, numbers[-1]) for numbers in model.operations.get(key, ()) for number in numbers[:-1]]
+    """The cuts between the last operation of each call of a workload and all others; none where it has one operation. A product
+    with the work on its rows is cut between these two."""
+    calls = model.operations.get(key, ())
+    if any(w.key == key and w.kind is Kind.PRODUCT_ROWS for w in model.workloads):
+        return [(number, number) for numbers in calls for number in numbers]
+    return [(number, numbers[-1]) for numbers in calls for number in numbers[:-1]]

@@ -14,7 +14,7 @@ from tilewright.passes.spaces.in_order import default_of
 from tilewright.passes.spaces.numerics import PLAIN, Numerics
 from tilewright.passes.spaces.threads import one_thread_when_small, small_of
 from tilewright.passes.spaces.tile_config import TileConfig
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.certificate import Certificate
@@ -103,7 +103,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
         again = []
         for (w, families), (configs, root), (every, _) in zip(pending, choices, rules, strict=True):
             built = [next(results) for _ in configs]
-            failed = [r for r in built if r.kernel is None]
+            failed = [r.error for r in built if r.kernel is None] or _spilled(w, built)
             if not failed:
                 kernels = [r.kernel for r in built if r.kernel is not None]
                 alone = small_of(limits)
@@ -111,14 +111,21 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
                 done[w.key] = _table(w, built, tree, made)
                 made.families[w.key] = tuple(dict.fromkeys(c.family for c in every))
             elif len(families) > 1:
-                made.refused[w.name] = f"{families[0]}: {failed[0].error}"
+                made.refused[w.name] = f"{families[0]}: {failed[0]}"
                 again.append((w, families[1:]))
             else:
-                raise UnbuildableError(f"no kernel family can build {w.name}: {failed[0].error}", w.ir, w.key)
+                raise UnbuildableError(f"no kernel family can build {w.name}: {failed[0]}", w.ir, w.key)
         pending = again
     made.tables = [done[w.key] for w in workloads]
     made.untuned = made.tables
     return made
+
+
+def _spilled(workload: Workload, built: Sequence[BuildResult]) -> list[str]:
+    """What is wrong with kernels of a product with the work on its rows that do not fit the registers: two launches do."""
+    if workload.kind is not Kind.PRODUCT_ROWS:
+        return []
+    return [f"{r.kernel.config} spills {r.kernel.spills} bytes" for r in built if r.kernel is not None and r.kernel.spills]
 
 
 def _reached(configs: Sequence[TileConfig], root: Node, ranges: Mapping[str, tuple[float, float]],

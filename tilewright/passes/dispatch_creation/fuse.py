@@ -19,8 +19,11 @@ from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.plan import WAYS, Plan, plan_of
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import rules_named
+from tilewright.passes.partition.stitching import CHOICES, RowKernels
 from tilewright.runtime.errors import OptionError
+from tilewright.runtime.limits import GpuLimits
 
+_TYPES = ("f16", "bf16", "f32")  # that tensor cores multiply
 REGION, OPERATION, GRAPH = "tw.region", "tw.operation", "tw.graph"
 
 
@@ -35,6 +38,9 @@ class Fuse(Pass):
     says what graph these are of, `tw.graph`. speeds: of the machine, as SPEEDS of passes/partition/cost.py names them.
     together: are calls that do not need each other one launch anyway? Where they are not, reductions over equal rows join too.
     by-shape: may small and large extents have partitions of their own? Only of "cost", and where nothing is to stay apart.
+    products: element types, as in f16,bf16, of products that kernels of a GPU of architecture `arch` hold with the work on their
+    rows; none where it is empty. strips: which of them do: those that are "predicted" to gain, "widely" all that have room, or
+    "never" any.
     """
 
     name: ClassVar[str] = "fuse"
@@ -48,6 +54,9 @@ class Fuse(Pass):
     speeds: tuple[int, ...] = ()
     together: bool = True
     by_shape: bool = False
+    products: str = ""
+    arch: str = ""
+    strips: str = CHOICES[0]
 
     def __post_init__(self) -> None:
         if self.partition not in WAYS:
@@ -58,6 +67,12 @@ class Fuse(Pass):
         if self.speeds and (len(self.speeds) != len(SPEEDS) or min(self.speeds) <= 0):
             raise OptionError(f"fuse: speeds={','.join(map(str, self.speeds))}; wanted {len(SPEEDS)} numbers above 0: "
                               f"{', '.join(SPEEDS)}")
+        if self.strips not in CHOICES:
+            raise OptionError(f"fuse: strips={self.strips!r}; wanted one of {', '.join(CHOICES)}")
+        unknown = [t for t in self.products.split(",") if t not in _TYPES]
+        if self.products and (unknown or not GpuLimits(self.arch, 0).version):
+            raise OptionError(f"fuse: products={self.products!r} arch={self.arch!r}; wanted some of {', '.join(_TYPES)} and an "
+                              "architecture such as sm_80")
         rules_named(self.rules)
 
     def run(self, module: ir.Module) -> None:
@@ -92,7 +107,14 @@ class Fuse(Pass):
                 raise OptionError(f"fuse: apart names operation {number}; the function has {len(graph.order)}, counted from 0")
         pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
         way = self.partition if self.epilogues else "alone"
-        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, Machine.of(self.speeds, self.together))
+        machine = Machine.of(self.speeds, self.together)
+        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, machine, self._kernels)
+
+    @property
+    def _kernels(self) -> RowKernels | None:
+        """Those that hold a product and the work on its rows."""
+        types = tuple(self.products.split(","))
+        return RowKernels(GpuLimits.of(self.arch), types, self.strips) if self.products else None
 
     def alternatives(self, fn: ir.Operation, count: int) -> list[Plan]:
         """Other partitions of a function than the one that `plan` gives."""

@@ -194,9 +194,10 @@ def _reassociation(groups: Groups) -> ir.ArrayAttr:
 
 
 def _kind(ops: Sequence[ir.Operation], views: Views) -> Kind:
-    kinds = {op_kind(op, views) for op in ops}
+    found = [op_kind(op, views) for op in ops]
+    kinds = set(found)
     if {OpKind.CONTRACTION, OpKind.REDUCTION} <= kinds:
-        return Kind.ATTENTION
+        return Kind.ATTENTION if found.count(OpKind.CONTRACTION) > 1 else Kind.PRODUCT_ROWS
     for kind, meaning in (
         (OpKind.CONTRACTION, Kind.CONTRACTION),
         (OpKind.WINDOW, Kind.GENERIC),

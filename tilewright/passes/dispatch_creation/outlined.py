@@ -14,6 +14,7 @@ from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, fa
 from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
 from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.analysis.pools import Pools
+from tilewright.passes.analysis.product_rows import ProductRows
 from tilewright.passes.analysis.whole_rows import WholeRows
 from tilewright.passes.analysis.window_reduction import WindowReduction
 from tilewright.passes.analysis.windows import argument_windows, argument_zeros
@@ -37,6 +38,7 @@ from tilewright.runtime.errors import PassError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_OF_PRODUCTS = (Kind.CONTRACTION, Kind.PRODUCT_ROWS)
 _ALGEBRAIC = frozenset(f"math.{n}" for n in (
     "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan",
     "isnormal", "round", "roundeven", "rsqrt", "sqrt", "trunc"))
@@ -121,6 +123,7 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         accumulator=_accumulator(fn, kind),
         part_rows=next((p.size for op in body if (p := parts_of(op)) is not None), 0) if kind is Kind.ROWS else 0,
         reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),
+        kept=_kept(fn, shapes) if kind is Kind.PRODUCT_ROWS else None,
     )
 
 
@@ -128,7 +131,7 @@ def root_of(fn: ir.Operation, kind: Kind) -> ir.Operation:
     """The operation that drives the loop nest of a region; for POINTWISE the producer of the first result."""
     body = operations(fn.regions[0].blocks[0])
     linalg_ops = [op for op in body if op.name.startswith("linalg.") and op.name != "linalg.fill"]
-    if kind in (Kind.CONTRACTION, Kind.ATTENTION):
+    if kind in (*_OF_PRODUCTS, Kind.ATTENTION):
         return next(op for op in linalg_ops if is_contraction(op))
     if kind is Kind.ROWS:
         rows = [op for op in linalg_ops if is_row_reduction(op) and "reduction" in iterator_kinds(op)]
@@ -149,7 +152,7 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: At
     if kind is Kind.POINTWISE:
         return tuple(Loop("p", e) for e in shapes.dims(root.results[0]))
     extents = loop_extents(root, shapes)
-    if kind is Kind.CONTRACTION:
+    if kind in _OF_PRODUCTS:
         roles = Contraction.of(root, shapes).roles()
     else:
         names = {"parallel": "row", "reduction": "col"} if kind is Kind.ROWS else {"parallel": "p", "reduction": "r"}
@@ -160,7 +163,7 @@ def loops_of(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: At
 
 def _codes(fn: ir.Operation, kind: Kind) -> dict[ir.Value, str]:
     """Argument -> format, of weights in few bits that the root of a contraction multiplies."""
-    if kind is not Kind.CONTRACTION:
+    if kind not in _OF_PRODUCTS:
         return {}
     made = [owner(v) for v in list(root_of(fn, kind).operands)[:2]]
     found = {codes.op.operands[codes.codes]: codes.text for op in made if (codes := Codes.of(op)) is not None}
@@ -193,7 +196,7 @@ def _axes(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes, attention: Atten
 
 def _factors(fn: ir.Operation, kind: Kind, attention: Attention | None,
              units: Mapping[ir.Value, int | None]) -> tuple[Factor, ...]:
-    if kind is Kind.CONTRACTION:
+    if kind in _OF_PRODUCTS:
         root = root_of(fn, kind)
         return factors_of(root, loop_symbols(root), units)
     if attention is not None:
@@ -203,8 +206,17 @@ def _factors(fn: ir.Operation, kind: Kind, attention: Attention | None,
 
 
 def _accumulator(fn: ir.Operation, kind: Kind) -> DType | None:
-    product = product_of(root_of(fn, kind)) if kind is Kind.CONTRACTION else None
+    product = product_of(root_of(fn, kind)) if kind in _OF_PRODUCTS else None
     return None if product is None else DType(str(product.accumulator))
+
+
+def _kept(fn: ir.Operation, shapes: SymbolicShapes) -> DType | None:
+    """The type of the rows that a product keeps; None where no kernel keeps them, which its family says when it is built."""
+    body = operations(fn.regions[0].blocks[0])
+    try:
+        return DType(str(ProductRows.of(body[:-1], list(body[-1].operands), shapes).element))
+    except ValueError:
+        return None
 
 
 def _windows(fn: ir.Operation, kind: Kind, shapes: SymbolicShapes) -> tuple[Window, ...]:

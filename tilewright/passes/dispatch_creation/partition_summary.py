@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.workload_name import workload_name
 from tilewright.passes.mlir import ir
+from tilewright.passes.partition.stitching import Stitched
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Kept:
 @dataclass(frozen=True)
 class PartitionSummary:
     """asked: how regions were to grow, way: how they did. shapes: what bytes and seconds are predicted for. cuts: regions that no
-    kernel holds, by reason."""
+    kernel holds, by reason. stitched: products that are one kernel with the work on their rows."""
 
     asked: str
     way: str
@@ -42,6 +43,7 @@ class PartitionSummary:
     areas: tuple[Area, ...]
     kept: tuple[Kept, ...]
     cuts: tuple[Kept, ...]
+    stitched: tuple[Stitched, ...] = ()
 
     @property
     def bytes(self) -> tuple[float, ...]:
@@ -67,4 +69,4 @@ def partition_summary(fn: ir.Operation, fuse: Fuse) -> PartitionSummary:
     return PartitionSummary(
         fuse.partition if fuse.epilogues else "alone", plan.way, plan.cost.shapes, areas,
         tuple(Kept(rule, reason, n) for (rule, reason), n in kept.most_common()),
-        tuple(Kept("cut", reason, n) for reason, n in cuts.most_common()))
+        tuple(Kept("cut", reason, n) for reason, n in cuts.most_common()), plan.stitched)

@@ -32,7 +32,7 @@ def alternatives(taken: Plan, rules: Sequence[Rule], loads: bool, machine: Machi
     tried: list[tuple[str, Pairs]] = [(way, ()) for way in _WAYS if way != taken.way]
     tried += [(taken.way, pairs) for pairs in _cuts(taken, model)][: _TRIED * count]
     for way, pairs in tried:
-        plan = plan_of(graph, rules, way, loads, (*taken.cuts, *pairs), machine)
+        plan = plan_of(graph, rules, way, loads, (*taken.cuts, *pairs), machine, taken.kernels)
         found.setdefault(_areas(plan), plan)
     others = [p for p in found.values() if p is not taken]
     return sorted(others, key=lambda p: _relative(p, taken))[:count]

@@ -15,7 +15,7 @@ from tilewright.passes.partition.alike import Twin
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.region import ROOTED, Place, Refusal, Region, extend, misread, positions
 from tilewright.passes.partition.region_order import RegionOrder
-from tilewright.passes.partition.rules import Rule
+from tilewright.passes.partition.rules import PRODUCT_ROWS, Rule
 
 LARGEST = 64  # operations of a region: what walks one does so by recursion, and its kernel has a slot for each tensor it reads
 VALUES = 256  # of a region of single values
@@ -24,13 +24,13 @@ VALUES = 256  # of a region of single values
 class Partition:
     """Regions of a graph, at first each operation alone; `region_of` maps an operation to its region.
 
-    rules: which pairs of regions join. apart: pairs of operations, by number, that do not get into one region. twins: parts that
-    grow as equal ones do, whose operations are `copied`.
+    rules: which pairs of regions join. apart: pairs of operations, by number, that do not get into one region; a product that is
+    apart from itself is apart from the work on its rows. twins: parts that grow as equal ones do, whose operations are `copied`.
     """
 
     def __init__(self, graph: Graph, rules: Sequence[Rule], apart: Collection[tuple[int, int]] = (),
                  twins: Sequence[Twin] = ()) -> None:
-        self.graph, self.rules, self.twins = graph, rules, twins
+        self.graph, self.rules, self.twins, self.apart = graph, rules, twins, frozenset(apart)
         self.copied = {op for twin in twins for op in twin.ops.values()}
         self._joins: list[tuple[ir.Operation, ir.Operation, dict[ir.Operation, Place], dict[ir.Value, Place], set[int]]] = []
         self._ops = ops = list(graph.order)
@@ -92,6 +92,12 @@ class Partition:
     def join_ready(self, region: Region, other: Region) -> bool:
         """Do two regions over equal rows and columns, which wait for the same kernels and not for each other, become one?"""
         return self._note(region.root, other.root, self._merge_ready(region, other))
+
+    def join_rows(self, op: ir.Operation, source: Region, refused: str | None) -> bool:
+        """Does the region of `op`, which reduces rows, become one with the product whose rows they are? refused: why no kernel is
+        to hold both."""
+        refusal = (PRODUCT_ROWS, refused) if refused is not None else self._merge(op, self.region_of[op], source, rows=True)
+        return self._note(op, source.root, refusal)
 
     def _note(self, op: ir.Operation, other: ir.Operation, refusal: tuple[str, str] | None) -> bool:
         if refusal is not None:
@@ -220,8 +226,9 @@ class Partition:
         for member in other.ops:
             self.region_of[member] = into
 
-    def _merge(self, op: ir.Operation, region: Region, source: Region) -> tuple[str, str] | None:
-        """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it."""
+    def _merge(self, op: ir.Operation, region: Region, source: Region, rows: bool = False) -> tuple[str, str] | None:
+        """`region` (that of the reader `op`) and `source` become one, or stay apart by the rule that forbids it. rows: a kernel
+        holds a product and the reductions along its rows."""
 
         largest = LARGEST if region.frame or source.frame else VALUES
         if len(region.ops) + len(source.ops) > largest:
@@ -234,7 +241,7 @@ class Partition:
         rooted = [r for r in (region, source) if r.kind in ROOTED]
         parts = region.parts or source.parts
         summed = isinstance(gate, Running) and region.kind is OpKind.REDUCTION  # at each step, as the states go on
-        if len(rooted) == 2 or (rooted and (parts or (OpKind.REDUCTION in (region.kind, source.kind) and not summed))):
+        if len(rooted) == 2 or (rooted and (parts or (OpKind.REDUCTION in (region.kind, source.kind) and not (summed or rows)))):
             return "one-root", f"a region has one {rooted[0].kind.value} or row reductions, not both"
         refusal = self._rule(source, region, beside=False)
         if refusal:
@@ -261,7 +268,7 @@ class Partition:
         )
         axes = pairs if other is source else {m: h for h, m in pairs.items()}
         loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
-        columns = {axes[a] for a in region.columns} if summed else source.columns
+        columns = {axes[a] for a in region.columns} if summed or rows else source.columns
         if isinstance(gate, Running) and (problem := _off_the_walk(source, gate, columns, places if other is region else None)):
             return "running", problem
         frames = (loops, source.places) if other is region else (region.loops, places)
@@ -273,7 +280,7 @@ class Partition:
         problem = self.graph.not_in_rows([*into.ops, *other.ops]) if parts else None
         if problem:
             return "same-parts", problem
-        self._unite(into, other, loops, places, columns if summed else ())
+        self._unite(into, other, loops, places, columns if summed or rows else ())
         return None
 
     def _waits(self, region: Region, source: Region) -> bool:

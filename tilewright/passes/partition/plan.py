@@ -13,6 +13,7 @@ from tilewright.passes.partition.growth import alone, by_gain, in_order, ready_t
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import Rule
+from tilewright.passes.partition.stitching import RowKernels, Stitched, Stitching
 
 WAYS = ("cost", "gain", "greedy", "alone")
 LESS = 0.98  # share of the time of the partition in program order that another one has at most to be taken
@@ -24,7 +25,7 @@ class Plan:
     """A partition and what it is predicted to cost.
 
     cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew. other: the plan that it was
-    preferred to.
+    preferred to. kernels: those that hold a product and the work on its rows; stitched: the products that are one with it.
     """
 
     partition: Partition
@@ -33,10 +34,12 @@ class Plan:
     cuts: dict[tuple[int, int], str] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
     other: Plan | None = None
+    kernels: RowKernels | None = None
+    stitched: tuple[Stitched, ...] = ()
 
 
 def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool = True,
-            apart: Sequence[tuple[int, int]] = (), machine: Machine | None = None) -> Plan:
+            apart: Sequence[tuple[int, int]] = (), machine: Machine | None = None, kernels: RowKernels | None = None) -> Plan:
     """The plan of a graph; one whose region is refused is made again with that region cut.
 
     Args:
@@ -45,10 +48,11 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
         loads: are cheap producers computed where they are loaded?
         apart: pairs of operations, by number, that do not get into one region.
         machine: what time is made of.
+        kernels: of a GPU, that hold a product and the work on its rows.
     """
     model, cuts = CostModel(graph, machine), dict.fromkeys(apart, "asked for")
     for _ in range(ROUNDS):
-        plan = _plan(graph, rules, model, way, loads, cuts)
+        plan = _plan(graph, rules, model, way, _Kernels(loads, kernels), cuts)
         refused = _refusals(plan.partition)
         if not refused:
             return plan
@@ -56,7 +60,16 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
     return plan
 
 
-def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, loads: bool, cuts: dict[tuple[int, int], str]) -> Plan:
+@dataclass(frozen=True)
+class _Kernels:
+    """What kernels do beside the operations of a region. loads: of `plan_of`; rows: its `kernels`."""
+
+    loads: bool
+    rows: RowKernels | None
+
+
+def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, kernels: _Kernels,
+          cuts: dict[tuple[int, int], str]) -> Plan:
     alike = twins(graph, cuts) if way != "alone" else []
     grown: dict[str, Callable[[], Partition]] = {
         "greedy": lambda: in_order(graph, rules, cuts, alike),
@@ -68,7 +81,10 @@ def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, loads
         partition = grown[name]()
         if name != "alone" and not model.machine.together:
             ready_together(partition)
-        return Plan(partition, predicted(partition, model, loads), name, cuts, model.machine)
+        rows = kernels.rows if name != "alone" else None
+        stitched = Stitching(partition, model, rows).run() if rows is not None else ()
+        cost = predicted(partition, model, kernels.loads)
+        return Plan(partition, cost, name, cuts, model.machine, kernels=kernels.rows, stitched=stitched)
 
     if way != "cost":
         return planned(way)

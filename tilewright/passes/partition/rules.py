@@ -36,6 +36,20 @@ class Rule:
         return None
 
 
+PRODUCT_ROWS = "product-rows"
+
+
+@dataclass(frozen=True)
+class ProductRows(Rule):
+    """A product and the work on its rows, on GPUs that have kernels for both (stitching.py)."""
+
+    name: ClassVar[str] = PRODUCT_ROWS
+    order: ClassVar[int] = 105
+
+    def applies(self, a: Region, b: Region) -> bool:
+        return a.kind is OpKind.CONTRACTION and b.kind is OpKind.REDUCTION
+
+
 @dataclass(frozen=True)
 class Elements(Rule):
     """Elementwise operations one after the other."""
@@ -93,7 +107,8 @@ class Beside(Rule):
         return not (a.parts or b.parts)
 
 
-_REGISTERED: dict[str, Rule] = {rule.name: rule for rule in (Elements(), Epilogue(), Rows(), PartsBeside(), Beside())}
+_REGISTERED: dict[str, Rule] = {rule.name: rule for rule in (
+    Elements(), ProductRows(), Epilogue(), Rows(), PartsBeside(), Beside())}
 _OWN = frozenset(_REGISTERED)
 
 

@@ -78,7 +78,8 @@ class Registry:
 
 
 _ANY = frozenset(Kind)
-_CONTRACTION, _ATTENTION, _ROWS = (frozenset([kind]) for kind in (Kind.CONTRACTION, Kind.ATTENTION, Kind.ROWS))
+_CONTRACTION, _ATTENTION, _PRODUCT_ROWS, _ROWS = (
+    frozenset([kind]) for kind in (Kind.CONTRACTION, Kind.ATTENTION, Kind.PRODUCT_ROWS, Kind.ROWS))
 BUILT_IN = Registry((
     Family("host_window", False, frozenset([Kind.CONTRACTION, Kind.GENERIC]), selective=True),
     Family("host_winograd", False, _CONTRACTION, selective=True),
@@ -95,6 +96,7 @@ BUILT_IN = Registry((
     Family("gemv", True, _CONTRACTION, selective=True),
     Family("wgmma_attention", True, _ATTENTION, selective=True),
     Family("gpu_attention", True, _ATTENTION, selective=True),
+    Family("mma_rows", True, _PRODUCT_ROWS, selective=True),
     Family("gpu_rows", True, _ROWS),
     Family("gpu_pointwise", True, _ANY),
 ))

@@ -25,6 +25,7 @@ class Kind(Enum):
 
     CONTRACTION = "contraction"
     ATTENTION = "attention"
+    PRODUCT_ROWS = "product_rows"
     ROWS = "rows"
     POINTWISE = "pointwise"
     GENERIC = "generic"
@@ -145,6 +146,7 @@ class Workload:
     adds its products in; None of other workloads and where a log does not tell. part_rows: steps of the first row loop that a
     work unit has, where there are reductions in parts (passes/analysis/parts.py); else 0. segments: of one whose kernels serve
     all sequences of a batch in one launch (GPU): what differs between them, as `Segments` writes it; empty for any other.
+    kept: element type of the rows of a product that are worked on in its own kernel; None of other workloads.
     """
 
     key: str
@@ -165,6 +167,7 @@ class Workload:
     accumulator: DType | None = None
     part_rows: int = 0
     segments: str = ""
+    kept: DType | None = None
 
     def size(self, role: str) -> Expr:
         """Product of the extents of all loops with this role (1 when there is none)."""

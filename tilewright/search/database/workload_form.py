@@ -71,13 +71,14 @@ class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="recor
     accumulator: DType | None = None
     part_rows: int = 0
     segments: str = ""
+    kept: DType | None = None
 
     @staticmethod
     def of(w: Workload) -> WorkloadForm:
         return WorkloadForm(w.key, w.name, w.kind, w.ir, w.dims, tuple(map(_form, w.inputs)), tuple(map(_form, w.outputs)),
                             tuple((loop.role, str(loop.extent)) for loop in w.loops), str(w.flops), str(w.bytes), w.scalars,
                             tuple(map(_window, w.windows)), tuple(map(_factor, w.factors)), w.transcendentals, w.reductions,
-                            w.accumulator, w.part_rows, w.segments)
+                            w.accumulator, w.part_rows, w.segments, w.kept)
 
     def workload(self) -> Workload:
         """The inverse of `of`."""
@@ -86,7 +87,7 @@ class WorkloadForm(msgspec.Struct, frozen=True, tag="workload", tag_field="recor
         return Workload(self.key, self.name, self.kind, self.ir, self.dims, tuple(map(_operand, self.inputs)),
                         tuple(map(_operand, self.outputs)), loops, Expr.parse(self.flops), Expr.parse(self.bytes), self.scalars,
                         tuple(windows), tuple(map(_factor_of, self.factors)),
-                        self.transcendentals, self.reductions, self.accumulator, self.part_rows, self.segments)
+                        self.transcendentals, self.reductions, self.accumulator, self.part_rows, self.segments, self.kept)
 
     def shape_fault(self, dims: Mapping[str, int]) -> str:
         """Why no launch has these dims: others than the workload's, or more work than can be counted; empty for good ones."""

@@ -29,7 +29,8 @@ from tilewright.search.space.shapes import Dims
 
 WAVES = 2
 _LARGEST = 1 << 24  # elements of an operand
-_PARALLEL = {Kind.CONTRACTION: {"b", "m", "n"}, Kind.ATTENTION: {"b", "m"}, Kind.ROWS: {"row"}, Kind.POINTWISE: {"p"}}
+_PARALLEL = {Kind.CONTRACTION: {"b", "m", "n"}, Kind.ATTENTION: {"b", "m"}, Kind.PRODUCT_ROWS: {"m"}, Kind.ROWS: {"row"},
+             Kind.POINTWISE: {"p"}}
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,11 @@ class RowsOfThreads(RowEmitter):
         return lanes
 
     def emit(self) -> Grid:
-        at = self._start()
+        self.sweep(self._start())
+        return self._blocks(), Expr.of(1), Expr.of(1)
+
+    def sweep(self, at: At) -> None:
+        """All sweeps over the row at these coordinates."""
         unrolled = self.config.vectors_in_registers > 0
         chunks = self._kept_chunks() if unrolled else []
         with self.ev.kept():
@@ -46,7 +50,6 @@ class RowsOfThreads(RowEmitter):
                 everything = (Index(0), self.columns.extent)
                 totals = self._unrolled(number, at, chunks) if unrolled else self._looped(number, at, *everything)
                 self.finish(number, at, totals)
-        return self._blocks(), Expr.of(1), Expr.of(1)
 
     def _blocks(self) -> Expr:
         """Blocks side by side along the rows."""
@@ -54,11 +57,15 @@ class RowsOfThreads(RowEmitter):
 
     def _start(self) -> list[Index]:
         """Finds the thread's row and first column; gives the coordinates of the row."""
-        c, kernel = self.config, self.gpu
+        kernel = self.gpu
         kernel.bound(self.rows.size)
         kernel.bound(self.columns.size)
         unit = kernel.loops[0].at(self.ev, (kernel.block_id(),))
-        row = unit.first("rows") + self.thread // c.per_row
+        return self.begin(unit.first("rows") + self.thread // self.config.per_row)
+
+    def begin(self, row: Index) -> list[Index]:
+        """The thread goes to a row; gives its coordinates."""
+        c = self.config
         self.live = row.lt(self.rows.extent)
         self.column = (self.thread % c.per_row) * self.lanes
         self.first = True if c.per_row == 1 else self.column.eq(0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import lanes_of, loop, vector_type
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
+from tilewright.passes.codegen.gpu_space import Point
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.product_code import ProductCode
@@ -44,7 +45,7 @@ def emit(kernel: GpuKernel, config: MmaConfig) -> None:
     split = SplitSum(kernel, plan, config.split_k) if config.split_k > 1 else None
     if split is not None:
         kernel.use_workspace(split.bytes())
-    kernel.launch(config.threads, lambda: _MmaBlock(kernel, plan, product, config, split).emit(),
+    kernel.launch(config.threads, lambda: MmaBlock(kernel, plan, product, config, split).emit(),
                   min_blocks_per_sm=config.min_blocks_per_sm, cluster=config.cluster_k)
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vecs[2], 4)), "_sum")
@@ -66,7 +67,7 @@ def tile(frame: KernelFrame, config: MmaConfig, tiler: Tiler) -> None:
         tile_elements(frame, tiler, min(config.vecs[2], 4), 256)
 
 
-class _MmaBlock:
+class MmaBlock:
     """What one block of threads does."""
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, product: TensorProduct, config: MmaConfig,
@@ -77,25 +78,34 @@ class _MmaBlock:
         self.down, self.across = tall // _ROWS, wide // _COLUMNS
         self.cluster = ClusterSum(kernel, ProductCode(plan.view.product), config.cluster_k)
 
+    def loaders(self, batch: Point) -> tuple[MmaLoader, MmaLoader]:
+        """Of rows and of columns."""
+        c, plan, kernel = self.config, self.plan, self.kernel
+        row_stages, column_stages = (Stages(c.bk, c.stages, vec) for vec in c.vecs[:2])
+        rows = Side(plan.view, plan.row_side, self.rows, self.depth, c.bm, batch)
+        columns = Side(plan.view, plan.column_side, self.columns, self.depth, c.bn, batch)
+        return MmaLoader(kernel, rows, row_stages), MmaLoader(kernel, columns, column_stages)
+
+    def places(self, loaders: tuple[MmaLoader, MmaLoader], row: Index, column: Index, whole: bool = False) -> list[Place]:
+        """The sums of the tile at (row, column), as far as the thread has them. whole: no row or column lies outside."""
+        c, thread = self.config, self.kernel.thread()
+        warp, lane = thread // WARP, thread % WARP
+        y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
+        sums = self._steps(_WarpTile(loaders[0], row, y), _WarpTile(loaders[1], column, x), lane, thread, whole)
+        if c.swapped:
+            return list(self._singles(y + lane % 4 * 2, x + lane // 4, sums))
+        return list(self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+
     def emit(self) -> Grid:
-        c, kernel = self.config, self.kernel
+        c, kernel, plan = self.config, self.kernel, self.plan
         grid = TileGrid(kernel, c.group_m)
         kernel.bound(self.depth.size)
         tile = grid.place(self.cluster.tile)
         batch = self.batch.point(tile.batch)
-        view, plan = self.plan.view, self.plan
-        row_stages, column_stages = (Stages(c.bk, c.stages, vec) for vec in c.vecs[:2])
-        left = MmaLoader(kernel, Side(view, plan.row_side, self.rows, self.depth, c.bm, batch), row_stages)
-        right = MmaLoader(kernel, Side(view, plan.column_side, self.columns, self.depth, c.bn, batch), column_stages)
-        thread = kernel.thread()
-        warp, lane = thread // WARP, thread % WARP
-        y, x = warp // (c.bn // c.wn) * c.wm, warp % (c.bn // c.wn) * c.wn
-        sides = _WarpTile(left, tile.row, y), _WarpTile(right, tile.column, x)
+        loaders = self.loaders(batch)
 
         def compute(whole: bool) -> None:
-            sums = self._steps(*sides, lane, thread, whole)
-            places = list(self._singles(y + lane % 4 * 2, x + lane // 4, sums) if c.swapped else
-                          self._pairs(y + lane // 4, x + lane % 4 * 2, sums))
+            places = self.places(loaders, tile.row, tile.column, whole)
             if self.split is not None:
                 for row, column, value in places:
                     self.split.keep(tile.batch, tile.row + row, tile.column + column, value)

@@ -18,12 +18,12 @@ from tilewright.runtime.limits import WARP, GpuLimits
 
 __all__ = ["extents", "kernel_cost"]
 
-_A_COPY, _A_STORE = 15.0, 12.0  # instructions
+A_COPY, A_STORE = 15.0, 12.0  # instructions
 _MEETING = 0.95  # of it, where the blocks of a cluster wait for each other: nothing multiplies meanwhile
 _SCATTERED = 8  # bytes of a store
 _WAIT = 600.0 / 16  # cycles that a thread waits for each element that it copies by way of registers
-_CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
-_SHARE, _TF32_SHARE = 0.62, 0.42  # of the rate of wgmma, where there is such; f32 is rounded on the way to the tensor cores
+CHAIN = 120.0  # cycles: a barrier, the first fragments, the first product
+SHARE, TF32_SHARE = 0.62, 0.42  # of the rate of wgmma, where there is such; f32 is rounded on the way to the tensor cores
 
 
 def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> KernelCost:
@@ -37,7 +37,7 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
     deep = c.bk * size / STEP  # instructions along k
     fragments = (c.wm + c.wn) / 16 * deep  # loads of a warp
     product = c.wm / 16 * c.wn / 8 * deep + fragments
-    share = (_TF32_SHARE if c.tf32 else _SHARE) * (_MEETING if c.cluster_k > 1 else 1.0)
+    share = (TF32_SHARE if c.tf32 else SHARE) * (_MEETING if c.cluster_k > 1 else 1.0)
     matrix = c.bm * c.bn * c.bk * size / 2 / (share if limits.arch == "sm_90a" else 1.0)
     store = result_vec if c.staged else min(result_vec, 2)
     stores = c.bm * c.bn / c.threads / store
@@ -45,12 +45,12 @@ def kernel_cost(config: MmaConfig, workload: Workload, limits: GpuLimits) -> Ker
         threads=c.threads,
         registers=min(c.registers(), limits.registers_each(c.threads, c.min_blocks_per_sm)),
         shared_bytes=c.shared_bytes(size),
-        step=Load(step_issue(warps, product, copies, _A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
-        once=Load(once_issue(warps, stores, _A_STORE), summed_cycles(c.bm * c.bn, c.cluster_k, limits) if c.staged else 0.0,
+        step=Load(step_issue(warps, product, copies, A_COPY), warps * fragments * 4 + side * size / 128, side * size, matrix),
+        once=Load(once_issue(warps, stores, A_STORE), summed_cycles(c.bm * c.bn, c.cluster_k, limits) if c.staged else 0.0,
                   stored_bytes(c.bm * c.bn, result_bytes(workload), store, c.split_k, _SCATTERED)),
         along="depth",
         depth=c.bk,
-        chain=_CHAIN + gathered * _WAIT,
+        chain=CHAIN + gathered * _WAIT,
         ahead=c.stages - 1,
         parts=c.split_k * c.cluster_k,
         launches=1 + (c.split_k > 1),

@@ -12,7 +12,7 @@ from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.phased_convolutions import phased
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
 from tilewright.compiler.ops.reshaping import collapse, expand, reshape, swap_axes, unsqueeze
-from tilewright.compiler.ops.slicing import flip
+from tilewright.compiler.ops.slicing import flip, slice_axis
 from tilewright.compiler.ops.sliding_windows import (
     SAME,
     Layout,
@@ -65,7 +65,8 @@ def conv2d(
     `nchw`: x [N, C, H, W], w [F, C/groups, KH, KW]; `nhwc`: x [N, H, W, C], w [KH, KW, C/groups, F]; bias [F].
     stride=1, dilation=1: for both axes, or one each. padding=0: a width for all sides, or per axis a width or a (low, high) pair,
     or "same" (ceil(extent / stride) windows, the odd zero at the end), "same_lower" (at the beginning), "valid" (none).
-    16-bit floats accumulate in f32.
+    16-bit floats accumulate in f32. Elements of the weight that stand on padding alone wherever the window stands are left out:
+    what infinities and NaN among them would make of the zeros is not computed.
     """
     return _convolution(layout_of("conv2d", layout, 2), x, w, bias, groups, window)
 
@@ -191,6 +192,9 @@ def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups
         raise ShapeError(f"{name}: {channels} input channels in {groups} groups do not fit a weight of {depth} input "
                          f"and {filters} output channels")
     window = SlidingWindow.of(name, x, form, [static(name, "a kernel extent", k) for k in kernel], **options)
+    window, left = window.cut(x, form)
+    for axis, (begin, end) in enumerate(left, 2 if first else 0):
+        w = slice_axis(w, axis, begin, end) if w.dims[axis] != Expr.of(end - begin) else w
     padded = window.pad(x, form, 0)
     dims = window.result_dims(padded, form, filters)
     if groups == 1 and form.text in _DENSE:

@@ -215,6 +215,13 @@ class Graph:
         text = message.replace("\\", "/").replace('"', "'")
         self.emitter.lines.append(f'cf.assert {equal}, "{text}"')
 
+    def require_at_most(self, a: Expr, most: int, message: str) -> None:
+        """States a <= most, whatever the graph's ranges say: a check of the calls that may leave them."""
+        if a.constant is None:
+            over, none = self.emitter.index((a - most).maximum(0)), self.emitter.index(Expr.of(0))
+            fits = self.emitter.emit(f"arith.cmpi eq, {over}, {none} : index")
+            self.emitter.lines.append(f'cf.assert {fits}, "{message}"')
+
     def output(self, *tensors: Tensor, name: str | None = None) -> None:
         """Append results. `name` is for one tensor; a result without one is called by its position, "result0"."""
         if name is not None and (len(tensors) != 1 or name in self._output_names):

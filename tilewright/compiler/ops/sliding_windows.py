@@ -87,6 +87,26 @@ class SlidingWindow:
                 extents[n] = strides[n] = whole
         return replace(self, extents=tuple(extents), strides=tuple(strides))
 
+    def cut(self, x: Tensor, layout: Layout) -> tuple[SlidingWindow, list[tuple[int, int]]]:
+        """Without the elements at its ends that stand on padding alone, wherever the window stands and as far as the graph's
+        ranges tell; and from which element to which it is left, per spatial axis. Results are as many, at the same places."""
+        extents, padding, left = list(self.extents), list(self.padding), []
+        for n, axis in enumerate(layout.spatial):
+            low, high = (w if isinstance(w, int) else w.constant for w in self.padding[n])
+            most, count, step = x.graph.bounds(x.dims[axis])[1], self.extents[n], self.dilations[n]
+            first, last = 0, count
+            if low is not None and high is not None and most < step * (count - 1):
+                longest = int(most)
+                first = min(max(0, (step * (count - 1) - longest - high) // step + 1), low // step)
+                last = max(min(count, -(-(longest + low) // step)), count - high // step)
+            if not 0 < last - first < count or low is None or high is None:
+                left.append((0, count))
+                continue
+            x.graph.require_at_most(x.dims[axis], int(most), f"{self.name}: axis {axis} is longer than its range says")
+            extents[n], padding[n] = last - first, (low - first * step, high - (count - last) * step)
+            left.append((first, last))
+        return replace(self, extents=tuple(extents), padding=tuple(padding)), left
+
     def pad(self, x: Tensor, layout: Layout, value: float, beyond: Sequence[Width] | None = None) -> Tensor:
         """x with its padding; beyond: more of it after each spatial axis."""
         low: list[Size] = [0] * x.rank

@@ -31,6 +31,9 @@ def test_ports() -> None:
     assert count.cycles["vectors"] == 8 and count.cycles["shuffles"] == 6 and count.cycles["shifts"] == 2
     assert count.cycles["loads of 512 bits"] == 6 and count.cycles["stores of 512 bits"] == 3
     assert count.bound == ("vectors", 8)
+    count = cost_of({"0 vpermi2b %zmm1,%zmm2,%zmm3": 4, "1 vptestnmb %zmm1,%zmm2,%k1": 3, "2 vpmovb2m %zmm1,%k2": 2})
+    assert count.cycles["shuffles"] == 11 and count.cycles["vectors"] == 8.5 and count.cycles["shifts"] == 2
+    assert count.bound == ("shuffles", 11)
 
 
 @X86

@@ -4,12 +4,14 @@
                                       [--json out.jsonl]
 
 Every instruction of a call is counted (instructions.py) and the ports of Intel's server cores tell the cycles that they take at
-least; the clock is measured in the same run. `share` is that time over the median time of a call.
+least; the clock is measured in the same run. So is the time that the product of a vector with itself takes, which is as long as
+the weight has bytes and stays in the same caches: where reading takes longer than the instructions, that is the bound. `share` is
+the bound over the median time of a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,16 @@ def _measured(form: str, activations: str, sizes: Sequence[tuple[int, int]], sec
     counts = [counted(call) for call in calls]
     limit = counts[0].bound[0]
     cycles = counts[0].cycles[limit] - sum(c.cycles[limit] for c in counts[1:])
-    took = times([lambda _, call=call: call() for call in calls], np.zeros(0, np.float32), seconds)  # type: ignore[misc]
-    us, bound = (took[0] - sum(took[1:])) * 1e6, cycles / clock() * 1e6
+    vectors = [rng.standard_normal(Case.read(form, size, 0).bytes // 4, np.float32) for size in sizes]
+    readers = [lambda vector=vector: vector @ vector for vector in vectors]
+    us, reading = (_microseconds(found, seconds) for found in (calls, readers))
+    computed = cycles / clock() * 1e6
+    bound, limit = max((computed, limit), (reading, "reading"))
     return {"limit": limit, "instructions": counts[0].instructions - sum(c.instructions for c in counts[1:]), "cycles": cycles,
-            "bound_us": bound, "us": us, "share": bound / us}
+            "computing_us": computed, "reading_us": reading, "bound_us": bound, "us": us, "share": bound / us}
+
+
+def _microseconds(calls: Sequence[Callable[[], object]], seconds: float) -> float:
+    """Of a call of the first, less those of the others, in turns."""
+    first, *others = times([lambda _, call=call: call() for call in calls], np.zeros(0, np.float32), seconds)  # type: ignore[misc]
+    return (first - sum(others)) * 1e6

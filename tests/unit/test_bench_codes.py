@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import shutil
+import timeit
 
 import numpy as np
 import pytest
 
 from tools.bench.codes import main
 from tools.bench.codes_systems import Case, ours
-from tools.bench.instructions import clock, cost_of, counted
+from tools.bench.instructions import clock, cost_of, counted, reader
 
 X86 = pytest.mark.skipif(platform.machine() != "x86_64" or shutil.which("objdump") is None, reason="x86-64 and objdump wanted")
 
@@ -44,6 +45,13 @@ def test_a_call_is_counted() -> None:
     assert 1.8 < counts[1].instructions / counts[0].instructions < 2.2
     assert sum(n for name, n in counts[0].mnemonics.items() if "fmadd" in name) > 0
     assert 1e8 < clock() < 1e10
+
+
+@X86
+def test_reading_takes_time() -> None:
+    """More than a line a cycle is read by no core; eight times as much takes longer."""
+    small, large = (min(timeit.repeat(reader(size), number=20, repeat=5)) / 20 for size in (1 << 18, 1 << 21))
+    assert large > 2 * small and (1 << 21) / large < 1e12
 
 
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:

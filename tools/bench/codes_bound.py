@@ -4,9 +4,8 @@
                                       [--json out.jsonl]
 
 Every instruction of a call is counted (instructions.py) and the ports of Intel's server cores tell the cycles that they take at
-least; the clock is measured in the same run. So is the time that the product of a vector with itself takes, which is as long as
-the weight has bytes and stays in the same caches: where reading takes longer than the instructions, that is the bound. `share` is
-the bound over the median time of a call.
+least; the clock is measured in the same run. So is the time in which a loop of loads reads as many bytes as the weight has, from
+the same caches: where that is longer, it is the bound. `share` is the bound over the median time of a call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from tools.bench import command
 from tools.bench.codes import times
 from tools.bench.codes_systems import Case, ours
-from tools.bench.instructions import clock, counted
+from tools.bench.instructions import clock, counted, reader
 
 _FORMATS = "1g32,2g32,3g32,4g32,5g32,6g32,7g32,8g32,p16,p64,p256,p256x2"
 
@@ -55,8 +54,7 @@ def _measured(form: str, activations: str, sizes: Sequence[tuple[int, int]], sec
     counts = [counted(call) for call in calls]
     limit = counts[0].bound[0]
     cycles = counts[0].cycles[limit] - sum(c.cycles[limit] for c in counts[1:])
-    vectors = [rng.standard_normal(Case.read(form, size, 0).bytes // 4, np.float32) for size in sizes]
-    readers = [lambda vector=vector: vector @ vector for vector in vectors]
+    readers = [reader(Case.read(form, size, 0).bytes) for size in sizes]
     us, reading = (_microseconds(found, seconds) for found in (calls, readers))
     computed = cycles / clock() * 1e6
     bound, limit = max((computed, limit), (reading, "reading"))

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from llvmlite import binding
 
 _TRACE_ME, _PEEK_USER, _CONTINUE, _STEP = 0, 3, 7, 9
@@ -40,6 +41,34 @@ turn:
 done:
   ret i64 %m{_UNROLLED}
 }}"""
+_READ = """define i64 @read(ptr %at, i64 %turns) {
+entry:
+  br label %turn
+turn:
+  %i = phi i64 [0, %entry], [%next, %turn]
+  %a = phi <8 x i64> [zeroinitializer, %entry], [%a1, %turn]
+  %b = phi <8 x i64> [zeroinitializer, %entry], [%b1, %turn]
+  %p = getelementptr [4 x <8 x i64>], ptr %at, i64 %i
+  %q = getelementptr <8 x i64>, ptr %p, i64 1
+  %r = getelementptr <8 x i64>, ptr %p, i64 2
+  %s = getelementptr <8 x i64>, ptr %p, i64 3
+  %v = load <8 x i64>, ptr %p, align 64
+  %w = load <8 x i64>, ptr %q, align 64
+  %x = load <8 x i64>, ptr %r, align 64
+  %y = load <8 x i64>, ptr %s, align 64
+  %vw = or <8 x i64> %v, %w
+  %xy = or <8 x i64> %x, %y
+  %a1 = or <8 x i64> %a, %vw
+  %b1 = or <8 x i64> %b, %xy
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %turns
+  br i1 %more, label %turn, label %done
+done:
+  %all = or <8 x i64> %a1, %b1
+  %one = extractelement <8 x i64> %all, i64 0
+  ret i64 %one
+}"""
+_READ_TURN, _LINE = 256, 64  # bytes
 _IMUL = 3  # cycles until the product is there, on every x86 core since Sandy Bridge and Zen
 
 # Port limits of Intel's server cores (Ice Lake to Emerald Rapids), in instructions a cycle: Intel's Optimization Reference
@@ -201,11 +230,7 @@ def _resources(mnemonic: str, operands: str, wide: bool) -> list[str]:
 
 def clock() -> float:
     """Cycles a second of a chain of multiplications, the most of several."""
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine()
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(_CHAIN), machine)
-    engine.finalize_object()
+    engine = _compiled(_CHAIN)
     chain = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.get_function_address("chain"))
     best = float("inf")
     for _ in range(5):
@@ -213,3 +238,26 @@ def clock() -> float:
         chain(3)
         best = min(best, time.thread_time() - start)
     return _TURNS * _UNROLLED * _IMUL / best
+
+
+def reader(size: int) -> Callable[[], object]:
+    """A call that reads so many bytes, which it keeps, by vectors and does nothing else with them."""
+    engine, turns = _compiled(_READ), max(1, size // _READ_TURN)
+    read = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
+    room = np.ones(turns * _READ_TURN + _LINE, np.uint8)
+    at = -(-room.ctypes.data // _LINE) * _LINE
+
+    def call(kept: object = (engine, room)) -> object:
+        return read(at, turns)
+
+    return call
+
+
+def _compiled(text: str) -> binding.ExecutionEngine:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten())
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(text), machine)
+    engine.finalize_object()
+    return engine

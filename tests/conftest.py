@@ -7,16 +7,23 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import lit_runner
+import llvm_level
 import pytest
 from garbage import THRESHOLDS
+from platformdirs import user_cache_path
 
 from tilewright.runtime.host.host_cpu import affinity
-from tilewright.runtime.knobs import WORKERS
+from tilewright.runtime.knobs import CACHE_DIR, WORKERS
+
+if TYPE_CHECKING:
+    from tilewright.compiler.compilation.compilation import Compilation
+    from tilewright.runtime.program.artifact import Bundle
 
 LIT = Path(__file__).parent / "lit"
 
@@ -64,21 +71,35 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_configure() -> None:
     """Processes that run tests share the cores: each builds kernels in as many others as it has of them. A second one would start
-    for most of a second to build a kernel or two."""
+    for most of a second to build a kernel or two. What they build is kept apart from the user's own models, since much of
+    it is not optimised."""
     gc.set_threshold(*THRESHOLDS)
+    os.environ.setdefault(CACHE_DIR.name, str(user_cache_path("tilewright-tests", appauthor=False)))
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if beside > 1:
         os.environ.setdefault(WORKERS.name, str(max(1, affinity() // beside)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole", action="store_true", help="run every parameter of the tests that are sampled, not one of a few")
+    parser.addoption("--whole", action="store_true",
+                     help="run every parameter of the tests that are sampled, and build all code as shipped")
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    return bool(config.getoption("--whole")) or any("::" in argument for argument in config.args)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Chooses the level of LLVM: as shipped for a part of the tests, and for those that are named or marked so."""
+    marked = item.get_closest_marker("as_shipped") is not None
+    llvm_level.build_as_shipped(marked or _is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps one of `n` parameters of a test marked `sampled(n)`, always the same ones, at least one; all that are named."""
-    if config.getoption("--whole") or any("::" in argument for argument in config.args):
+    if _is_whole(config):
         return
     sampled: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -90,6 +111,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out.update(sorted(found, key=lambda item: crc32(item.nodeid.encode()))[-(-len(found) // every) :])
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="module")
+def built_here() -> Iterator[None]:
+    """Compiles that name no builder build in this process and keep nothing in the cache. For tests of what code computes: a
+    worker process starts for most of a second, and builds as shipped."""
+    from tilewright.compiler import api
+    from tilewright.compiler.builder.local_builder import LocalBuilder
+
+    plain = api.bundle_of
+
+    def bundle_of(compilation: Compilation) -> Bundle:
+        options = compilation.options
+        return plain(replace(compilation, options=replace(options, builder=options.builder or LocalBuilder(compilation.target))))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "bundle_of", bundle_of)
+        yield
 
 
 @pytest.fixture(autouse=True)

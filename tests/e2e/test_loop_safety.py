@@ -38,6 +38,7 @@ from tilewright.compiler.host.plan_steps import (
 )
 from tilewright.compiler.reference import evaluate
 from tilewright.compiler.tuning.choose_tables import choose_tables
+from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.shape import Expr
@@ -135,8 +136,8 @@ def outlined(model: object, dims: Mapping[str, tuple[int, int]]) -> OutlinedMode
     return outline(Compilation(model, dict(dims), full_target(HOST)))
 
 
-def assembled(model: OutlinedModel) -> CompiledFunction:
-    bundle = assemble(model, choose_tables(model, LocalBuilder(full_target(HOST))))
+def assembled(model: OutlinedModel, tables: Tables | None = None) -> CompiledFunction:
+    bundle = assemble(model, tables or choose_tables(model, LocalBuilder(full_target(HOST))))
     return CompiledFunction(bundle.program, bundle.code, bundle.constants, device_for(bundle.program, bundle.code),
                             llvm_ir=bundle.llvm_ir)
 
@@ -215,14 +216,16 @@ def test_mutated_programs_are_found_wrong() -> None:
     text = graph.module_text()
     x, cache = np.array([0.5, -2.0, 3.0, 0.25], np.float32), np.arange(32, dtype=np.float32).reshape(8, 4)
     wanted = [r for t in (0, 2, 3, 4, 7) for r in evaluate(text, [t, x, cache])]
-    for got, want in zip(_results(assembled(outlined(graph, {"T": (0, 8)}))), wanted, strict=True):
+    model = outlined(graph, {"T": (0, 8)})
+    tables = choose_tables(model, LocalBuilder(full_target(HOST)))  # the kernels of all of them
+    for got, want in zip(_results(assembled(model, tables)), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     for name, mutate in MUTATIONS.items():
         model = outlined(branching(), {"T": (0, 8)})
         before = list(model.plan.steps)
         model.plan.steps[:] = mutate(before)
         assert model.plan.steps != before, name
-        found = _results(assembled(model))
+        found = _results(assembled(model, tables))
         assert not all(np.allclose(a, b, 1e-5, 1e-5) for a, b in zip(found, wanted, strict=True)), f"{name}: not noticed"
 
 

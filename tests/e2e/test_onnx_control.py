@@ -11,6 +11,8 @@ import pytest
 import tilewright as tw
 from tilewright.runtime.errors import IngestError
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 

@@ -10,6 +10,8 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.reference import compare, evaluate
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(3)
 CHANNELS, FILTERS = 160, 48
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 torch = pytest.importorskip("torch")
 
 import tilewright as tw  # noqa: E402

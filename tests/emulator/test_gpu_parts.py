@@ -10,6 +10,8 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 Body = Callable[[ops.Graph, str], None]
 
 

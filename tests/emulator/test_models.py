@@ -11,6 +11,8 @@ import tilewright as tw
 from tilewright.compiler.reference import compare, evaluate
 from tilewright.runtime.cuda.driver import unavailable
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 DATA = Path(__file__).parent.parent / "data"
 SMALL = """
 func.func @main(%x: tensor<?x40xf32> {tw.dims = ["M", 40]}, %w: tensor<40x24xf32> {tw.dims = [40, 24]},

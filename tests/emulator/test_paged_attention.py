@@ -27,6 +27,8 @@ from tilewright.runtime.errors import DTypeError, ShapeError
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.target import Target
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 DIMS = {"B": (1, 8), "S": (1, 64), "P": (1, 100), "N": (0, 32)}
 PAGE, GROUPS, HEADS, DEPTH = 16, 2, 4, 32
 DECODE, PARTS = "gpu_attention{bm=16 bn=32}", "gpu_attention{bm=16 bn=32 split-kv=4}"

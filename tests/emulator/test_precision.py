@@ -12,6 +12,8 @@ from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
 from tilewright.compiler.reference import evaluate
 from tilewright.runtime.gpu.gpu_image import GpuImage
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 DATA = Path(__file__).parent.parent / "data"
 
 

@@ -17,6 +17,8 @@ from tilewright.passes.spaces.gpu.mma import MmaConfig
 from tilewright.passes.spaces.gpu.simt import SimtConfig
 from tilewright.passes.spaces.gpu.wgmma import WgmmaConfig
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 WIDTH, HEADS = 32, 2
 LENGTHS = (3, 0, 33, 17, 1)
 

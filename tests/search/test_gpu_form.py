@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from codes_workloads import Coded
@@ -11,7 +13,7 @@ from search_surfaces import dense
 from tilewright.passes.spaces.family_registry import cost_of, family_names, space_of
 from tilewright.passes.spaces.gpu.gpu_grid import Occupancy
 from tilewright.passes.spaces.gpu.gpu_rates import resident
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.search.cost_model.forms import feature_space, form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
 from tilewright.search.cost_model.pairs import Pairs
@@ -24,11 +26,16 @@ WORKLOADS = {"simt": dense(512, 256), "mma": narrow(), "wgmma": narrow(), "gemv"
              "mma_rows": product_rows()}
 
 
-def lattice(family: str, count: int = 60, workload: Workload | None = None) -> Lattice:
-    w = workload or WORKLOADS[family]
-    every = list(space_of(family).space(w, H100))
+@functools.cache
+def every_config(family: str) -> list[TileConfig]:
+    """Of its workload: listing them takes longer than what is asked of them."""
+    return list(space_of(family).space(WORKLOADS[family], H100))
+
+
+def lattice(family: str, count: int = 60) -> Lattice:
+    every = every_config(family)
     rng = np.random.default_rng(0)
-    return Lattice(w, H100, [every[i] for i in rng.choice(len(every), min(count, len(every)), replace=False)])
+    return Lattice(WORKLOADS[family], H100, [every[i] for i in rng.choice(len(every), min(count, len(every)), replace=False)])
 
 
 def test_every_gpu_family_has_a_kernel_cost() -> None:

@@ -15,6 +15,8 @@ from tilewright.compiler.compress.quantise import quantise
 from tilewright.compiler.ops.codes import planes
 from tilewright.runtime.errors import OptionError
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(3)
 
 

@@ -17,6 +17,8 @@ from tilewright.compiler.compress.pooling import PoolOptions, pooled
 from tilewright.runtime.errors import DTypeError, OptionError
 from tilewright.runtime.program.artifact import Artifact
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(6)
 
 

@@ -8,6 +8,8 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(0)
 
 

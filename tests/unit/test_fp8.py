@@ -12,6 +12,8 @@ from tensor_core_workloads import product
 
 import tilewright as tw
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 KINDS = {"f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
 
 

@@ -6,6 +6,8 @@ import pytest
 
 import tilewright as tw
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 MODEL = """
 func.func @main(%x: tensor<?x1024xf32> {tw.dims = ["M", 1024]}, %w: tensor<1024x64xf32> {tw.dims = [1024, 64]})
     -> (tensor<?x1024xf32>, tensor<?x64xf32>) {

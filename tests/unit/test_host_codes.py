@@ -26,6 +26,8 @@ from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import select
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 TARGETS = {"host": replace(AVX512, permutes=True), "host:x86-64-v3": replace(AVX2, permutes=True)}
 needs_wide = pytest.mark.skipif("avx512f" not in cpu_features(), reason="the CPU has no AVX-512")
 BOTH = [pytest.param("host", marks=needs_wide), "host:x86-64-v3"]

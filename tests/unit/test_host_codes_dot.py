@@ -20,6 +20,8 @@ from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.program.dispatch import select
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 LIMITS = {"host": replace(AVX512, permutes=True, byte_products=4),
           "host:x86-64-v3": replace(AVX2, permutes=True, byte_products=2)}
 needs_wide = pytest.mark.skipif("avx512vnni" not in cpu_features(), reason="the CPU has no AVX-512 VNNI")

@@ -12,6 +12,8 @@ from tilewright.compiler import ops
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.tensor import DType
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 needs_quads = pytest.mark.skipif("avx512vnni" not in cpu_features(), reason="the CPU has no AVX-512 VNNI")
 SIGNS = {"u8s8": (False, True), "s8u8": (True, False), "s8s8": (True, True), "u8u8": (False, False)}
 IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (

@@ -21,6 +21,8 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 PAIRS = dataclasses.replace(AVX512, bf16_pairs=True)
 IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (

@@ -11,6 +11,8 @@ from matmul_workloads import LAYOUTS, check, generic, matmul
 import tilewright as tw
 from tilewright.compiler import ops
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 exact-tails=true}", "host_matmul{mr=8 nv=3 pack=panel mc=8}",
            "host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}", "host_matmul{mr=1 nv=1 lanes=8 pack=panel prefetch=4}",
            "host_matmul{mr=4 nv=2 lanes=8 pack=panel mc=8 kc=16 panels=3 copy-rows=true}",

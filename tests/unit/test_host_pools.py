@@ -30,6 +30,8 @@ from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.limits import HostLimits
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(5)
 VBMI = replace(AVX2, vector_bytes=64, vector_registers=32, byte_products=4, byte_permutes=True)
 needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")

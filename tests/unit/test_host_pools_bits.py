@@ -12,6 +12,8 @@ from tilewright.passes.spaces.host.host_pools import NARROW_BITS, sums_in_16_bit
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.host.host_cpu import cpu_features
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(8)
 PERMUTED = ((1, 64, 100, 2400), (2, 130, 97, 1200), (1, 100, 300, 4096))  # more groups than are added in 16 bits at once
 needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")

@@ -20,6 +20,8 @@ from tilewright.runtime.host import host_cpu, host_target, required_features
 from tilewright.runtime.host.host_cpu import cpu_features, host_limits, machine
 from tilewright.runtime.host.tile_permission import may_use_tiles
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 VNNI = replace(AVX2, vector_bytes=64, vector_registers=32, byte_products=4, byte_permutes=True)
 AMX = replace(VNNI, tiles=True)
 HERE = host_limits(cpu_features(), machine())

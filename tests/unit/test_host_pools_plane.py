@@ -16,6 +16,8 @@ from tilewright.passes.spaces.host.pool_plane import Plane, PlaneShape
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.limits import HostLimits
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(11)
 AVX2 = replace(AVX2, byte_products=2)
 VNNI = replace(AVX2, vector_bytes=64, vector_registers=32, byte_products=4, byte_permutes=True)

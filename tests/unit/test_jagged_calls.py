@@ -13,6 +13,8 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.runtime.errors import TilewrightError
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 LENGTHS = [3, 1, 0, 8, 2, 5, 5, 8]
 DIMS = {"B": (0, 64), "S": tw.Ragged(0, 40, over="B")}
 

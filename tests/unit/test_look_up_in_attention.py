@@ -11,6 +11,8 @@ import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.runtime.shape import Expr
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 BATCH, LONGEST = 2, 600
 HEADS, WIDTH = 2, 8
 

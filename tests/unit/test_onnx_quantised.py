@@ -11,6 +11,8 @@ from matmul_workloads import windows
 import tilewright as tw
 from tilewright.runtime.host.host_cpu import cpu_features
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 onnx = pytest.importorskip("onnx")
 HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
 

@@ -11,6 +11,8 @@ from tilewright.compiler import ops
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 SHAPES = [{"B": 0, "S": 3}, {"B": 1, "S": 1}, {"B": 3, "S": 17}, {"B": 4, "S": 0}]
 
 

@@ -14,6 +14,8 @@ from tilewright.compiler.ops.promotion import Promotion, promote_types, result_t
 from tilewright.runtime.errors import DTypeError
 from tilewright.runtime.tensor import DType
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 COMMON = [d for d in DType if d.value not in ("f8E4M3FN", "f8E5M2", "bf16", "ui16", "ui32", "ui64")]
 
 

@@ -14,6 +14,8 @@ from tilewright.compiler import ops
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 Array = np.ndarray[Any, Any]
 SHAPES = [{"B": 1, "S": 1}, {"B": 3, "S": 16}, {"B": 2, "S": 7}, {"B": 4, "S": 0}]
 

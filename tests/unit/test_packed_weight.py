@@ -13,6 +13,8 @@ from tilewright.compiler.ops import PackedWeight
 from tilewright.compiler.ops.codes import planes
 from tilewright.runtime.errors import OptionError, ShapeError
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(5)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 

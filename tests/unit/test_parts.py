@@ -20,6 +20,8 @@ from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.split_reductions import SplitReductions
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 Array = np.ndarray
 ROWS = (0, 1, 63, 130)
 

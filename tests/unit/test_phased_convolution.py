@@ -17,6 +17,8 @@ from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 DIMS = {"N": (0, 4), "H": (1, 40), "W": (1, 40)}
 
 

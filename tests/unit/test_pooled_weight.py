@@ -10,6 +10,8 @@ from tilewright.compiler import ops
 from tilewright.compiler.ops import PooledWeight
 from tilewright.runtime.errors import OptionError, ShapeError
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 RNG = np.random.default_rng(9)
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -22,6 +22,8 @@ from tilewright.compiler.host.block_tables import equal_calls
 from tilewright.compiler.ops import Tensor
 from tilewright.compiler.reference import evaluate_ragged
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 DIMS = {"B": tw.Dim(0, 8), "S": tw.Ragged(0, 40, over="B")}
 WIDTH = 8
 LENGTHS = (5, 0, 17, 1, 40)

@@ -16,6 +16,8 @@ from tilewright.compiler.cli.batches import batches_of
 from tilewright.compiler.cli.main import main
 from tools import guards
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 WIDTH = 8
 LENGTHS = (5, 0, 17, 1, 40, 8)
 

@@ -20,6 +20,8 @@ from tilewright.compiler.reference import evaluate_ragged
 from tilewright.passes.linalg.symbolic import read_ranges
 from tilewright.passes.mlir import functions, ir, new_context
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 EXPERTS, K, N = 4, 24, 136
 DIMS = {"E": tw.Dim(1, 64), "R": tw.Ragged(0, 400, over="E")}
 ROWS = (3, 0, 40, 1)

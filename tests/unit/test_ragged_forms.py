@@ -10,6 +10,8 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 HEADS, WIDTH = 2, 8
 QUERIES, KEYS = (3, 0, 40, 17, 1), (5, 9, 1, 40, 33)
 M, N, K = (5, 0, 33, 1, 7), (9, 4, 17, 1, 0), (3, 8, 24, 1, 6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.assemble import assemble
+from tilewright.compiler.builder.build import kernel_symbol
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation import outlined_model
 from tilewright.compiler.compilation.compilation import Compilation, full_target
@@ -23,7 +24,10 @@ from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import untuned_tables
 from tilewright.compiler.verification.keep_what_gains import function_of
 from tilewright.passes.partition.cost import Machine
+from tilewright.passes.spaces.tile_config import TileConfig
+from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.target import Target
+from tilewright.search.protocols import BuildResult
 
 Array = np.ndarray
 Built = tuple[ops.Graph, dict[str, Array]]
@@ -84,6 +88,21 @@ def rows_of_two_dims() -> Built:
     return m.done(ops.softmax(m.dense(m.x, 48, 80), axis=2))
 
 
+class Once(LocalBuilder):
+    """Builds each kernel once for all models here: with strips and without, they have the same ones."""
+
+    def __init__(self) -> None:
+        super().__init__(Target.parse("host"))
+        self.made: dict[str, BuildResult] = {}
+
+    def build(self, candidates: Sequence[tuple[Workload, TileConfig]], seconds: float | None = None) -> list[BuildResult]:
+        keys = [kernel_symbol(w, c) + w.key for w, c in candidates]
+        new = {k: c for k, c in zip(keys, candidates, strict=True) if k not in self.made}
+        self.made |= zip(new, super().build(list(new.values()), seconds), strict=True)
+        return [self.made[k] for k in keys]
+
+
+BUILDER = Once()
 MODELS = {m.__name__: m for m in (softmax_behind_dense, norm_of_a_residual, norm_before_dense, layers, rows_of_two_dims)}
 
 
@@ -110,7 +129,7 @@ def drawn(seed: int) -> Built:
 def compiled(built: Built, most: int = 1000) -> tw.CompiledFunction:
     graph, weights = built
     dims = {name: (1, most if name == "T" else 30) for name in ("T", "B", "S") if f'"{name}"' in graph.module_text()}
-    return tw.compile(graph, dims, constants=weights, options={"builder": LocalBuilder(Target.parse("host")), "threads": 2})
+    return tw.compile(graph, dims, constants=weights, options={"builder": BUILDER, "threads": 2})
 
 
 def compilation(built: Built, most: int) -> Compilation:
@@ -176,7 +195,7 @@ def right_at(seed: int) -> int:
     """A random chain gives the same in strips, of all that can be done so, and unfused. A sweep of many: `python -m tools.bench
     cuts --chains 100`. Returns how many calls are done in strips."""
     RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-    unfused = built_with_cuts(compilation(drawn(seed), 1000), partial(untuned_tables, builder=LocalBuilder(Target.parse("host"))),
+    unfused = built_with_cuts(compilation(drawn(seed), 1000), partial(untuned_tables, builder=BUILDER),
                               Cut("alone", strips=strips.StripChoice.NEVER))
     whole = function_of(assemble(*unfused))
     with pytest.MonkeyPatch.context() as patch:
@@ -196,7 +215,7 @@ def test_bits_of_a_row_are_the_same_in_any_batch(planned: list[Strips], everywhe
     for build in (softmax_behind_dense, layers):
         graph, weights = build()
         fn = tw.compile(graph, {"T": (1, 1000)}, constants=weights,
-                        options={"builder": LocalBuilder(Target.parse("host")), "deterministic": "batch"})
+                        options={"builder": BUILDER, "deterministic": "batch"})
         assert planned
         x = RANDOM.standard_normal((200, 48)).astype(np.float32)
         every = fn(x)
@@ -288,5 +307,5 @@ def test_a_donated_argument_is_written_whole(planned: list[Strips], everywhere: 
     m = Model()
     graph, weights = m.done(norm(m.dense(m.x, 48, 48)))
     tw.compile(graph, {"T": (1, 4096)}, constants=weights, donate=("x",),
-               options={"builder": LocalBuilder(Target.parse("host"))})
+               options={"builder": BUILDER})
     assert not planned

@@ -20,6 +20,8 @@ from tilewright.runtime.errors import DTypeError, IngestError, OptionError
 from tilewright.runtime.program.structure import NONE, Structure
 from tilewright.runtime.target import Target
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 leaf = Structure.leaf
 NESTED = Structure.mapping({
     "x": leaf(0),

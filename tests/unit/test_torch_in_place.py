@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 torch = pytest.importorskip("torch")
 
 import tilewright as tw  # noqa: E402

@@ -7,6 +7,8 @@ import pytest
 
 import tilewright as tw
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 torch = pytest.importorskip("torch")
 from torch.ao.quantization.fx import _decomposed  # noqa: E402, F401  (defines quantized_decomposed)
 

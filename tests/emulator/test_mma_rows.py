@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator.test_families import sweep
+from kernel_harness import NUMPY
 from product_rows_workloads import product_rows
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.reference import evaluate
 from tilewright.passes.partition import stitching
+from tilewright.runtime.target import Target
 
+BUILDER = LocalBuilder(Target.parse("emulator:sm_80"))
 SMALL = "bm=16 bn=64 bk=32 wm=16 wn=32 stages=3"
 CASES = {
     "layernorm": (product_rows("layernorm", 40), "mma_rows{bm=16 bn=64 bk=32 wm=16 wn=32 lanes=4 vectors-in-registers=1}",
@@ -39,34 +43,31 @@ def test_vectors_are_guarded() -> None:
     assert sweep(case, "mma_rows{bm=16 bn=64 bk=32 wm=16 wn=32 lanes=4 vectors-in-registers=1}", "MK", [(4, 7)]) == 0
 
 
-def blocks(dtype: str, rows: tuple[str, ...]) -> ops.Graph:
-    """A product with a bias, GELU and a residual, normalised; of plain rows that is read by another product, with a softmax."""
-    g = ops.Graph()
-    x, w = g.input("x", [*rows, 48], dtype=dtype), g.input("w", [48, 64], dtype=dtype)
-    bias, other = g.input("bias", [64], dtype=dtype), g.input("other", [*rows, 64], dtype=dtype)
-    y = ops.gelu(ops.matmul(x, w) + bias) + other
-    scaled = y / ops.sqrt(ops.mean(y * y, [-1], keepdims=True) + 1e-5)
-    g.output(scaled)
-    if len(rows) == 1:
-        g.output(ops.softmax(ops.matmul(scaled, g.input("v", [64, 37], dtype=dtype)), axis=1))
-    return g
-
-
-@pytest.mark.parametrize("dtype,rows", [("f16", ("B", "S")), ("bf16", ("S",))])
-def test_a_model_takes_a_launch_for_each_product(dtype: str, rows: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_two_axes_with_a_bias_gelu_and_a_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stitching, "GAIN", -np.inf)
-    dims = {"B": (1, 3), "S": (1, 7)}
-    ranges = {name: dims[name] for name in rows}
-    graph = blocks(dtype, rows)
-    fn = tw.compile(graph, ranges, target="emulator:sm_80")
-    products = 3 - len(rows)
-    assert [k.family for t in fn.program.tables for k in t.kernels if not k.guards] == ["mma_rows"] * products
-    assert len(fn.program.calls) == products
+    g = ops.Graph()
+    x, w = g.input("x", ["B", "S", 48], dtype="f16"), g.input("w", [48, 64], dtype="f16")
+    bias, other = g.input("bias", [64], dtype="f16"), g.input("other", ["B", "S", 64], dtype="f16")
+    y = ops.gelu(ops.matmul(x, w) + bias) + other
+    g.output(y / ops.sqrt(ops.mean(y * y, [-1], keepdims=True) + 1e-5))
+    fn = tw.compile(g, {"B": (1, 3), "S": (1, 7)}, target="emulator:sm_80", options={"builder": BUILDER})
+    assert [{k.family for k in t.kernels} for t in fn.program.tables] == [{"mma_rows"}] and len(fn.program.calls) == 1
     rng = np.random.default_rng(0)
     for shape in ({"B": 1, "S": 1}, {"B": 3, "S": 7}):
         given = [(rng.standard_normal([d.evaluate(shape) for d in a.spec().dims]) / 4).astype(a.dtype.numpy) for a in fn.inputs]
-        calls = (r if isinstance(r, tuple) else (r,) for r in (fn.call_flat(*given), fn.call_flat(*given)))
-        for got, again, want in zip(*calls, evaluate(graph.module_text(), given), strict=True):
-            wide, reference = (x.astype(np.float64) for x in (got, want))
-            assert got.tobytes() == again.tobytes()
-            assert np.abs(wide - reference).max() <= (4e-3 if dtype == "f16" else 3e-2) * max(1.0, np.abs(reference).max()), shape
+        got, want = fn(*given), evaluate(g.module_text(), given)[0]
+        assert got.tobytes() == fn(*given).tobytes()
+        assert np.abs(got.astype(np.float64) - want).max() <= 4e-3 * max(1.0, np.abs(want).max()), shape
+
+
+def test_few_rows_are_two_launches_and_more_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stitching, "cycles", lambda shape, rows, limits: (32.0, 64.0 - rows))
+    g = ops.Graph()
+    g.output(ops.softmax(ops.matmul(g.input("x", ["T", 24], dtype="bf16"), g.input("w", [24, 16], dtype="bf16")), axis=1))
+    fn = tw.compile(g, {"T": (1, 64)}, target="emulator:sm_80", options={"builder": BUILDER})
+    assert [{k.family for k in t.kernels} for t in fn.program.tables if t.name == "matmul_softmax"] == [{"mma_rows"}]
+    assert len(fn.program.calls) == 3
+    for rows in (1, 33, 34, 60):
+        rng = np.random.default_rng(rows)
+        x, w = (rng.standard_normal(size).astype(NUMPY["bf16"]) for size in ((rows, 24), (24, 16)))
+        assert np.abs(fn(x, w).astype(np.float64) - evaluate(g.module_text(), [x, w])[0]).max() <= 3e-2, rows

@@ -16,6 +16,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import Cut, outline, passes_of
 from tilewright.compiler.frontends.ingest import ingest
+from tilewright.compiler.host.plan_steps import If
 from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import untuned_tables
 from tilewright.passes.base import PassPipeline
@@ -152,6 +153,17 @@ def test_configurations_are_legal_and_fill_shared_memory_only() -> None:
             assert config.shared_bytes(2, 2, 768) <= limits.shared_bytes
     heights = {arch: [c.bm for c in mma_rows.tiles(shape.stitched(), GpuLimits.of(arch))] for arch in ("sm_86", "sm_90a")}
     assert heights == {"sm_86": [16, 32], "sm_90a": [16, 32, 64]}
+
+
+def test_a_product_may_be_one_with_its_rows_from_a_number_of_rows_on() -> None:
+    """Few blocks of many columns leave most of a GPU idle."""
+    graph, calls = rows_of(768, 64), {}
+    for arch, deterministic in (("sm_80", "shape"), ("sm_90a", "shape"), ("sm_90a", "batch")):
+        options = tw.CompileOptions(deterministic=deterministic)
+        model = outline(Compilation(graph, {"T": (1, 65536)}, full_target(f"cuda:{arch}"), options))
+        branches = [s for s in model.plan.steps if isinstance(s, If)]
+        calls[arch, deterministic] = [sorted((len(s.then), len(s.otherwise))) for s in branches]
+    assert calls == {("sm_80", "shape"): [[1, 2]], ("sm_90a", "shape"): [[1, 2]], ("sm_90a", "batch"): []}
 
 
 @dataclass

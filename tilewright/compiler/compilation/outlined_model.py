@@ -231,8 +231,10 @@ def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
 
 
 def _by_shape(options: CompileOptions, limits: Limits) -> bool:
-    """May a partition depend on the shape? On machines that have the cores which its prediction takes calls to run on."""
-    return isinstance(limits, HostLimits) and limits.cores >= SPLIT_CORES and options.deterministic is not Deterministic.BATCH
+    """May a partition depend on the shape? On GPUs, and on machines that have the cores which its prediction takes calls to run
+    on."""
+    cores = limits.cores if isinstance(limits, HostLimits) else SPLIT_CORES
+    return cores >= SPLIT_CORES and options.deterministic is not Deterministic.BATCH
 
 
 def speeds_of(limits: Limits) -> tuple[int, ...]:

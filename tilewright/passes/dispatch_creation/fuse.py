@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
-from tilewright.passes.dispatch_creation.split_by_shape import split_by_shape, where_plans_cross
+from tilewright.passes.dispatch_creation.split_by_shape import (
+    SHAPES_OF_RANGE,
+    split_by_shape,
+    where_plans_cross,
+    where_stitching_pays,
+)
 from tilewright.passes.linalg.clone import clone, erase_dead
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer, read_ranges
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.partition.alternatives import alternatives
-from tilewright.passes.partition.cost import SPEEDS, Machine
+from tilewright.passes.partition.cost import SHAPES, SPEEDS, Machine
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.loads import Loads
 from tilewright.passes.partition.partition import Partition
@@ -37,7 +42,8 @@ class Fuse(Pass):
     two, that do not get into one region. numbers: operations keep their number, `tw.operation`. digest: the function
     says what graph these are of, `tw.graph`. speeds: of the machine, as SPEEDS of passes/partition/cost.py names them.
     together: are calls that do not need each other one launch anyway? Where they are not, reductions over equal rows join too.
-    by-shape: may small and large extents have partitions of their own? Only of "cost", and where nothing is to stay apart.
+    by-shape: may small and large extents have partitions of their own? Only of "cost", and where nothing is to stay apart; with
+    `products`, by what becomes of these alone.
     products: element types, as in f16,bf16, of products that kernels of a GPU of architecture `arch` hold with the work on their
     rows; none where it is empty. strips: which of them do: those that are "predicted" to gain, "widely" all that have room, or
     "never" any.
@@ -79,7 +85,7 @@ class Fuse(Pass):
         mains = main_of(module)
         plans = [self.plan(fn) for fn in mains]
         if self.by_shape and len(list(functions(module))) == 1:
-            bound = where_plans_cross(plans[0], read_ranges(mains[0]), self.loads)
+            bound = self._crossing(mains[0], plans[0])
             if bound is not None:
                 split_by_shape(module, mains[0], bound)
                 mains = main_of(module)
@@ -99,8 +105,18 @@ class Fuse(Pass):
             erase_dead(fn.regions[0].blocks[0])
             renumber_regions(fn.regions[0].blocks[0])
 
-    def plan(self, fn: ir.Operation) -> Plan:
-        """The partition of a function; OptionError names a number in `apart` that no operation has."""
+    def _crossing(self, fn: ir.Operation, plan: Plan) -> int | None:
+        """The extent up to which a function wants another partition than beyond: on a GPU by what becomes of its products."""
+        ranges = read_ranges(fn)
+        if not self.products:
+            return where_plans_cross(plan, ranges, self.loads)
+        if self.strips != CHOICES[0] or self.partition != WAYS[0]:
+            return None
+        return where_stitching_pays(plan, ranges, lambda: self.plan(fn, SHAPES_OF_RANGE))
+
+    def plan(self, fn: ir.Operation, shapes: int = SHAPES) -> Plan:
+        """The partition of a function, predicted at so many shapes; OptionError names a number in `apart` that no operation
+        has."""
         graph = Graph(fn)
         for number in self.apart:
             if not 0 <= number < len(graph.order):
@@ -108,7 +124,7 @@ class Fuse(Pass):
         pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
         way = self.partition if self.epilogues else "alone"
         machine = Machine.of(self.speeds, self.together)
-        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, machine, self._kernels)
+        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, machine, self._kernels, shapes)
 
     @property
     def _kernels(self) -> RowKernels | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.passes.linalg.clone import clone
@@ -16,7 +16,7 @@ from tilewright.passes.transforms.lift_control_flow import lift
 from tilewright.runtime.shape import Expr, ShapeRange
 
 _GAIN = 0.05  # share of the time of one plan that the other saves on its side, on the mean of the shapes there
-_SHAPES = 9  # that are looked at where the first few say that it might
+SHAPES_OF_RANGE = 9  # that are looked at where the first few say that it might
 
 
 def where_plans_cross(plan: Plan, ranges: ShapeRange, loads: bool) -> int | None:
@@ -28,9 +28,27 @@ def where_plans_cross(plan: Plan, ranges: ShapeRange, loads: bool) -> int | None
     if min(ratios) > 1 - _GAIN or max(ratios) < 1 + _GAIN:
         return None
     [(_, dim)] = ranges.dims
-    model = CostModel(plan.partition.graph, plan.machine, _SHAPES)
+    model = CostModel(plan.partition.graph, plan.machine, SHAPES_OF_RANGE)
     costs = [predicted(p.partition, model, loads).seconds for p in (plan, plan.other)]
-    return crossing(dim.values(_SHAPES), _ratios(*costs))
+    return crossing(dim.values(SHAPES_OF_RANGE), _ratios(*costs))
+
+
+def where_stitching_pays(plan: Plan, ranges: ShapeRange, at_more_shapes: Callable[[], Plan]) -> int | None:
+    """The largest extent of the one dim up to which products of a GPU are better apart from the work on their rows, or better one
+    with it; None where there is no such extent, or little is gained. at_more_shapes: the plan, predicted at SHAPES_OF_RANGE."""
+    if plan.cuts or len(ranges.dims) != 1:
+        return None
+    ratios = _stitched_ratios(plan)
+    if not ratios or min(ratios) > 1 - _GAIN or max(ratios) < 1 + _GAIN:
+        return None
+    [(_, dim)] = ranges.dims
+    return crossing(dim.values(SHAPES_OF_RANGE), _stitched_ratios(at_more_shapes()))
+
+
+def _stitched_ratios(plan: Plan) -> list[float]:
+    """Of times of all products with the work on their rows in one launch and in two, at each of the shapes."""
+    times = zip(*(s.cycles for s in plan.weighed), strict=True)
+    return [sum(one for _, one in each) / sum(two for two, _ in each) for each in map(list, times)]
 
 
 def crossing(sizes: Sequence[int], ratios: Sequence[float]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.partition.alike import twins
-from tilewright.passes.partition.cost import CostModel, Machine, Predicted, predicted
+from tilewright.passes.partition.cost import SHAPES, CostModel, Machine, Predicted, predicted
 from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.growth import alone, by_gain, in_order, ready_together
 from tilewright.passes.partition.partition import Partition
@@ -25,7 +25,8 @@ class Plan:
     """A partition and what it is predicted to cost.
 
     cuts: pairs of operations that were put apart, by number, and why. way: how its regions grew. other: the plan that it was
-    preferred to. kernels: those that hold a product and the work on its rows; stitched: the products that are one with it.
+    preferred to. kernels: those that hold a product and the work on its rows; stitched: the products that are one with
+    it; weighed: those that have room, be they one with it or not.
     """
 
     partition: Partition
@@ -36,10 +37,12 @@ class Plan:
     other: Plan | None = None
     kernels: RowKernels | None = None
     stitched: tuple[Stitched, ...] = ()
+    weighed: tuple[Stitched, ...] = ()
 
 
 def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool = True,
-            apart: Sequence[tuple[int, int]] = (), machine: Machine | None = None, kernels: RowKernels | None = None) -> Plan:
+            apart: Sequence[tuple[int, int]] = (), machine: Machine | None = None, kernels: RowKernels | None = None,
+            shapes: int = SHAPES) -> Plan:
     """The plan of a graph; one whose region is refused is made again with that region cut.
 
     Args:
@@ -49,8 +52,9 @@ def plan_of(graph: Graph, rules: Sequence[Rule], way: str = "cost", loads: bool 
         apart: pairs of operations, by number, that do not get into one region.
         machine: what time is made of.
         kernels: of a GPU, that hold a product and the work on its rows.
+        shapes: of the range that are looked at.
     """
-    model, cuts = CostModel(graph, machine), dict.fromkeys(apart, "asked for")
+    model, cuts = CostModel(graph, machine, shapes), dict.fromkeys(apart, "asked for")
     for _ in range(ROUNDS):
         plan = _plan(graph, rules, model, way, _Kernels(loads, kernels), cuts)
         refused = _refusals(plan.partition)
@@ -82,9 +86,11 @@ def _plan(graph: Graph, rules: Sequence[Rule], model: CostModel, way: str, kerne
         if name != "alone" and not model.machine.together:
             ready_together(partition)
         rows = kernels.rows if name != "alone" else None
-        stitched = Stitching(partition, model, rows).run() if rows is not None else ()
+        stitching = Stitching(partition, model, rows) if rows is not None else None
+        stitched = stitching.run() if stitching is not None else ()
+        weighed = tuple(Stitched(n, times) for n, times in stitching.times.items()) if stitching is not None else ()
         cost = predicted(partition, model, kernels.loads)
-        return Plan(partition, cost, name, cuts, model.machine, kernels=kernels.rows, stitched=stitched)
+        return Plan(partition, cost, name, cuts, model.machine, None, kernels.rows, stitched, weighed)
 
     if way != "cost":
         return planned(way)

@@ -33,8 +33,8 @@ GAIN = 0.02  # share of the time that has to be predicted to be saved
 
 @dataclass(frozen=True)
 class Stitched:
-    """A product that is one kernel with the work on its rows. product: its number. cycles: predicted of two launches, and of one,
-    at each of the shapes."""
+    """A product that is, or may be, one kernel with the work on its rows. product: its number. cycles: predicted of two launches,
+    and of one, at each of the shapes."""
 
     product: int
     cycles: tuple[tuple[float, float], ...]

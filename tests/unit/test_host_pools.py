@@ -25,6 +25,7 @@ from tilewright.passes.spaces.family_registry import config_text, family_of
 from tilewright.passes.spaces.host import host_pools
 from tilewright.passes.spaces.host.host_pools import HostPoolsConfig, PoolFormat, space, why_invalid
 from tilewright.passes.spaces.host.host_pools_cost import extents, kernel_cost
+from tilewright.passes.spaces.host.host_pools_rows import Choice, Sizes
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
 from tilewright.runtime.host.host_cpu import cpu_features
@@ -192,3 +193,13 @@ def test_bad_pools_are_named() -> None:
     late.output(ops.matmul(late.input("x", [3, 16]), w, transpose_b=True))
     with pytest.raises(OptionError, match="vector 9 of a pool of 8"):
         tw.compile(late, constants={"index": np.full((64, 2), 9, np.uint8), "pool": np.zeros((8, 8), np.float32)})
+
+
+def test_threads_part_columns_of_one_row_and_rows_of_several() -> None:
+    """Of two threads each makes the tables of its rows for all columns, where there are as many blocks of rows."""
+    taken = {config.columns: 10.0 + config.columns for config in (HostPoolsConfig(columns=512), HostPoolsConfig(columns=1024))}
+    kernels = [HostPoolsConfig(columns=columns) for columns in taken]
+    choice = Choice(kernels, lambda config: taken[config.columns], Sizes(8, 1024, 2))
+    assert [kernels[choice.best(rows, 0)].columns for rows in (1, 2, 3, 4)] == [512, 1024, 512, 1024]
+    alone = Choice(kernels, lambda config: taken[config.columns], Sizes(8, 1024, 1))
+    assert {kernels[alone.best(rows, 0)].columns for rows in (1, 2, 3, 4)} == {1024}

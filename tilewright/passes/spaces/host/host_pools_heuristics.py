@@ -66,10 +66,10 @@ def default(workload: Workload, limits: HostLimits,
         return (), Leaf(0)
     bits = row_bits(workload) if form.element == "i8" else None
     columns = extents.columns.constant or thresholds.columns
-    share = -(-columns // max(1, limits.threads or limits.cores))  # of a core, where rows are few
-    width = min(max(_STEP, -(-share // _STEP) * _STEP), max(_STEP, thresholds.columns))
+    threads = max(1, limits.threads or limits.cores)
 
-    def config(rows: int, narrow: int = 0) -> HostPoolsConfig:
+    def config(rows: int, narrow: int = 0, share: int = 0) -> HostPoolsConfig:
+        width = min(max(_STEP, -(-share // _STEP) * _STEP), max(_STEP, thresholds.columns))
         room = (limits.l1 // 2 if rows == 1 else thresholds.table) // (rows * form.padded * form.books * (2 if narrow else 4))
         groups = max(2 if narrow else 1, 1 << max(0, room.bit_length() - 1))
         return HostPoolsConfig(rows, min(groups, 64 if rows == 1 else 16), width, rows, narrow or whole)
@@ -83,20 +83,21 @@ def default(workload: Workload, limits: HostLimits,
         return (windowed,), Leaf(0)
     whole = 8 if bits is not None and why_invalid(HostPoolsConfig(bits=8), workload, limits) is None else 0
     widths = (NARROW_BITS, 8) if whole else (0,)
-    shuffled = [replace(config(1), groups=16, bits=n, shuffle=True) for n in widths]
-    permuted = [_permuted(form, columns, n, limits, thresholds) for n in widths]
-    narrow = [config(NARROW_ROWS, n) for n in _NARROW_BITS] if whole else []
-    kernels = [c for c in (*permuted, *shuffled) if why_invalid(c, workload, limits) is None]
-    kernels += [config(1), config(4), config(8), *(c for c in narrow if why_invalid(c, workload, limits) is None)]
-    sizes = Sizes((workload.size("k").constant or VECTOR) // VECTOR, share)
-    choice = Choice(kernels, lambda c: cycles(c, form, sizes, limits))
+    tried: list[HostPoolsConfig] = []
+    for share in dict.fromkeys((-(-columns // threads), columns)):  # threads part the columns, or the rows
+        tried += [_permuted(form, share, n, limits, thresholds) for n in widths]
+        tried += [replace(config(1, share=share), groups=16, bits=n, shuffle=True) for n in widths]
+        tried += [config(rows, share=share) for rows in (1, 4, 8)]
+        tried += [config(NARROW_ROWS, n, share) for n in _NARROW_BITS] if whole else []
+    kernels = [c for c in dict.fromkeys(tried) if why_invalid(c, workload, limits) is None]
+    sizes = Sizes((workload.size("k").constant or VECTOR) // VECTOR, columns, threads)
+    choice = Choice(kernels, lambda c: cycles(c, form, sizes, limits), sizes)
     return _used(kernels, choice.tree(extents.rows, bits, (*_NARROW_BITS, 8)) if whole else choice.tree(extents.rows, None, (0,)))
 
 
-def _permuted(form: PoolFormat, columns: int, bits: int, limits: HostLimits, thresholds: Thresholds) -> HostPoolsConfig:
-    """By permutations of bytes: a thread's share of the columns at once, so that tables are made once, and as many groups as have
-    tables that stay in the first-level cache, each of which is read for 64 columns."""
-    share = -(-columns // max(1, limits.threads or limits.cores))
+def _permuted(form: PoolFormat, share: int, bits: int, limits: HostLimits, thresholds: Thresholds) -> HostPoolsConfig:
+    """By permutations of bytes: a share of the columns at once, so that tables are made once, and as many groups as have tables
+    that stay in the first-level cache, each of which is read for 64 columns."""
     width = min(max(PERMUTED_COLUMNS, -(-share // PERMUTED_COLUMNS) * PERMUTED_COLUMNS), thresholds.permuted_columns)
     table = planes(bits) * form.books * next(n for n in (1, 2, 4) if n * PERMUTED_COLUMNS >= form.entries) * PERMUTED_COLUMNS
     groups = 1 << max(0, (limits.l1 * 2 // 3 // table).bit_length() - 1)

@@ -37,10 +37,11 @@ _MOST_ROWS = 2 * NARROW_ROWS  # beyond which blocks are all but whole
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a product: vectors along the sum, and columns of a thread."""
+    """Of a product: vectors along the sum, columns, and the threads that there are."""
 
     groups: int
     columns: int
+    threads: int = 1
 
 
 def planes(bits: int) -> int:
@@ -49,19 +50,19 @@ def planes(bits: int) -> int:
 
 
 def cycles(config: HostPoolsConfig, form: PoolFormat, sizes: Sizes, limits: HostLimits) -> float:
-    """Of a block of rows, for a vector along the sum of each book."""
-    units, carried = -(-sizes.columns // config.columns), _CARRIED / min(config.groups, sizes.groups)
+    """Of a block of rows by the columns of a work unit, for a vector along the sum of each book."""
+    columns, carried = min(sizes.columns, config.columns), _CARRIED / min(config.groups, sizes.groups)
     if config.by_bytes:
         lanes = limits.vector_bytes // 4
         made = form.padded / lanes * (VECTOR + 3 * planes(config.bits)) / 2
         wide = PERMUTED_COLUMNS if config.permute else SHUFFLED_COLUMNS
         step = (_permuted if config.permute else _shuffled)(config, form)
-        return -(-sizes.columns // wide) * step + units * made
+        return -(-columns // wide) * step + made
     if config.is_narrow:
         widened = _WIDENED / sums_in_16_bits(config.bits)
-        return sizes.columns * (_LOOKED_UP + widened + carried) + units * form.padded * _MADE_NARROW
+        return columns * (_LOOKED_UP + widened + carried) + form.padded * _MADE_NARROW
     made = form.padded * _MADE / (VECTOR if config.rows == 1 else 1)
-    return sizes.columns * (_LOOKED_UP + carried) + units * made
+    return columns * (_LOOKED_UP + carried) + made
 
 
 def _permuted(config: HostPoolsConfig, form: PoolFormat) -> float:
@@ -77,15 +78,20 @@ def _shuffled(config: HostPoolsConfig, form: PoolFormat) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """Of kernels by number: rows of a block and cycles of one."""
+    """Of kernels by number: rows of a block, and cycles of a block by the columns of a unit."""
 
     kernels: Sequence[HostPoolsConfig]
     taken: Callable[[HostPoolsConfig], float]
+    sizes: Sizes
 
     def best(self, rows: int, bits: int) -> int:
         """The kernel of fewest cycles for so many rows of so many bits (0: floats); of equals the first."""
         able = [n for n, c in enumerate(self.kernels) if (c.bits >= bits if bits else not c.bits)]
-        return min(able, key=lambda n: (-(-rows // self.kernels[n].rows) * self.taken(self.kernels[n]), n))
+        return min(able, key=lambda n: (self._turns(self.kernels[n], rows) * self.taken(self.kernels[n]), n))
+
+    def _turns(self, config: HostPoolsConfig, rows: int) -> int:
+        """Units of the thread with the most."""
+        return -(-(-(-rows // config.rows) * -(-self.sizes.columns // config.columns)) // self.sizes.threads)
 
     def tree(self, rows: Expr, bits: Expr | None, widths: Sequence[int]) -> Node:
         """widths: of the rows in bits, ascending; the last serves all others, and is the only one where rows are floats."""

@@ -10,8 +10,6 @@ import pytest
 
 import tilewright as tw
 
-pytestmark = pytest.mark.usefixtures("built_here")
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if p.stem != "comparison"]
 

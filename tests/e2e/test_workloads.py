@@ -10,8 +10,6 @@ import pytest
 import tilewright as tw
 from tilewright.compiler.reference import compare, evaluate
 
-pytestmark = pytest.mark.usefixtures("built_here")
-
 DATA = Path(__file__).parent.parent / "data"
 MODELS = {
     "dense_768x2304_dyn_m": ({"arg0.0": (0, 300)}, [{"arg0.0": m} for m in (0, 1, 2, 7, 8, 9, 48, 127, 300)]),

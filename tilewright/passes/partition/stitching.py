@@ -30,7 +30,6 @@ CHOICES = ("predicted", "widely", "never")  # what is predicted to gain, all tha
 GAIN = 0.02  # share of the time that has to be predicted to be saved
 
 
-
 @dataclass(frozen=True)
 class Stitched:
     """A product that is, or may be, one kernel with the work on its rows. product: its number. cycles: predicted of two launches,

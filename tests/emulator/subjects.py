@@ -8,6 +8,7 @@ from collections.abc import Callable
 from attention_workloads import attention
 from emulator.mutants import Subject
 from gpu_workloads import RELU, contraction, convolution, gather, pointwise, rows, transpose
+from product_rows_workloads import product_rows
 from tensor_core_workloads import product
 
 Recipe = Callable[[], Subject]
@@ -85,6 +86,9 @@ def _tensor_cores() -> dict[str, Recipe]:
                            "MNK", free, odd),
         "mma few rows": _recipe(product(nt), "mma{bm=8 bn=32 bk=32 wm=8 wn=16 stages=3 swapped=true split-k=2}", "MNK",
                                 [(8, 72, 136), (3, 32, 64), (16, 8, 8), (9, 40, 328), (5, 8, 0), (97, 72, 40)], gaps),
+        "mma_rows": _recipe(product_rows("softmax", 136), "mma_rows{bm=16 bn=32 bk=32 wm=16 wn=16 stages=3 lanes=4 "
+                            "vectors-in-registers=2}", "MK",
+                            [(1, 8), (17, 40), (33, 96), (16, 0), (49, 136), (7, 56), (3, 88), (5, 120)], {0: (0, 8)}),
         "gpu_attention": _recipe(causal, "gpu_attention{bm=32 bn=16}", "BMN", keys, apart),
         "gpu_attention parts": _recipe(causal, "gpu_attention{bm=32 bn=16 split-kv=2}", "BMN",
                                        [*keys[:-1], (1, 3, 8288)], apart),

@@ -81,9 +81,10 @@ def _asks_for_a_tile(lines: list[str], branch: str) -> bool:
 
 
 _SIMT, _MMA, _SPLIT, _WGMMA, _ATTENTION = r"simt\{", r"\bmma\{", r"\bmma\{.*(split|cluster)-k=", r"wgmma\{", r"gpu_attention\{"
+_MMA_ROWS = r"mma_rows\{"
 _GROUPS = r"wgmma_attention\{"
 _ANY_WGMMA = rf"{_WGMMA}|{_GROUPS}"
-_COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma)\{(?!.*vec=1)"
+_COPIED, _EIGHTS = r"wgmma\{.*copied", r"(wgmma|\bmma|mma_rows)\{(?!.*vec=1)"
 _TURNS = r"wgmma\{.*pingpong"
 _VECTOR = r"(simt\{(?!.*vec=1)|gpu_pointwise$|gpu_pointwise\{(?!.*vec=1))"
 
@@ -94,7 +95,7 @@ REASONS = (
            "either way divides right: in 32 bits where both numbers fit, else in 64", "before copies"),
     Reason(("move-bound",), r"(simt|gpu_pointwise|\bmma)\{.*index=64", r"setp\.ne\.b64", r", 1;",
            "numbers below 2^32 are divided in 64 bits, to the same quotient", "before copies"),
-    Reason(("drop-predicate",), rf"{_SIMT}|{_MMA}", r"@%p\d+ bra", r"\s*bra|^$",
+    Reason(("drop-predicate",), rf"{_SIMT}|{_MMA}|{_MMA_ROWS}", r"@%p\d+ bra", r"\s*bra|^$",
            "a shortcut where k is empty: the copies that it leaves out are empty too", "before copies"),
     Reason(("change-addend",), _VECTOR, r"add\.s(32|64)\s.*, (31|15|7|3);", r", (30|14|6|2);",
            "the extent is a multiple of 4 by its guard, so that one less rounds up to the same number of tiles"),
@@ -118,8 +119,12 @@ REASONS = (
     Reason(("change-addend", "change-shift", "change-stride"), r"gpu_rows.*blocks",
            r"add\.s32\s.*, (127|3);|shr\.u32\s.*, [12];|and\.b32\s.*, 2147483584;", r", (128|4|0|1|2147483585);",
            "the part of a block is longer, and those of the blocks behind it are shorter"),
-    Reason(("move-bound", "drop-predicate"), r"gpu_rows", r"(setp\.(ge|lt)\.s32|@%p\d+ bra)", "",
+    Reason(("move-bound", "drop-predicate"), rf"gpu_rows|{_MMA_ROWS}", r"(setp\.(ge|lt)\.s32|@%p\d+ bra)", "",
            "rows and columns behind the end are clamped to the last one, for which the same values are stored twice"),
+    Reason(("change-addend",), _MMA_ROWS, r"(or\.b32\s.*, 48|add\.s32\s.*, 64);", r", (49|65);",
+           "k is a multiple of 8 by its guard, and so is what is compared with it but for less than 8"),
+    Reason(("change-addend",), _MMA_ROWS, r"add\.s32\s.*, -1;", r", 0;",
+           "a row behind the end is read where the block keeps one, and stored nowhere", "behind barriers"),
     Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
     Reason(("widen-access",), rf"{_SIMT}|{_MMA}|{_ATTENTION}", r"st\.global\.b32", "",
            "the neighbour is overwritten by the next store of the same thread"),

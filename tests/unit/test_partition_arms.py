@@ -18,7 +18,6 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import SPEEDS_OF, Cut, outline, speeds_of
 from tilewright.compiler.compilation.partitions import alternatives_of
-from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.report.cut_section import cut_section
 from tilewright.compiler.tuning.operator_tuning import environment
 from tilewright.compiler.verification import partition_arms
@@ -28,6 +27,7 @@ from tilewright.passes.mlir import ir
 from tilewright.passes.partition.alternatives import alternatives
 from tilewright.passes.partition.cost import SPEEDS, Machine
 from tilewright.passes.partition.rules import rules_named
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.load.function import CompiledFunction

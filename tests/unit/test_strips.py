@@ -24,6 +24,7 @@ from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import untuned_tables
 from tilewright.compiler.verification.keep_what_gains import function_of
 from tilewright.passes.partition.cost import Machine
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.target import Target
@@ -196,7 +197,7 @@ def right_at(seed: int) -> int:
     cuts --chains 100`. Returns how many calls are done in strips."""
     RANDOM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
     unfused = built_with_cuts(compilation(drawn(seed), 1000), partial(untuned_tables, builder=BUILDER),
-                              Cut("alone", strips=strips.StripChoice.NEVER))
+                              Cut("alone", strips=StripChoice.NEVER))
     whole = function_of(assemble(*unfused))
     with pytest.MonkeyPatch.context() as patch:
         force(patch)
@@ -258,9 +259,9 @@ def test_a_product_of_a_product_gains_nothing_and_loses_nothing(planned: list[St
     products = asked(lambda x: x)
     outline(products)
     assert not planned
-    outline(products, Cut(strips=strips.StripChoice.WIDELY))
+    outline(products, Cut(strips=StripChoice.WIDELY))
     assert planned and all(s.gain < strips.GAIN for s in planned)
-    outline(products, Cut(strips=strips.StripChoice.NEVER))
+    outline(products, Cut(strips=StripChoice.NEVER))
     assert not planned
 
 

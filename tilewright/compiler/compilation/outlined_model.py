@@ -23,7 +23,7 @@ from tilewright.compiler.host.in_place import with_in_place
 from tilewright.compiler.host.launch_groups import LEAST
 from tilewright.compiler.host.pack_plan import pack_plan, sequences_of
 from tilewright.compiler.host.plan_steps import conditional_calls
-from tilewright.compiler.host.strips import Costs, StripChoice, with_strips
+from tilewright.compiler.host.strips import Costs, with_strips
 from tilewright.passes.analysis.canonical_spec import KEY
 from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
@@ -38,6 +38,7 @@ from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.partition.cost import SPEEDS, Machine
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
 from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes

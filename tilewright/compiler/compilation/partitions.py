@@ -9,7 +9,7 @@ from statistics import fmean
 from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, passes_of, speeds_of, with_cut
 from tilewright.compiler.host.plan_steps import Strips
-from tilewright.compiler.host.strips import Costs, StripChoice, strips_of
+from tilewright.compiler.host.strips import Costs, strips_of
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary, partition_summary
@@ -17,6 +17,7 @@ from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.mlir import ir, new_context
 from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.plan import Plan
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.limits import HostLimits, Limits
 
 

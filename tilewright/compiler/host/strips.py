@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from math import inf, prod
 
 from tilewright.compiler.host.host_plan import HostPlan
@@ -24,6 +23,7 @@ from tilewright.compiler.host.plan_steps import (
 )
 from tilewright.compiler.host.row_cuts import RowCut, cut_of
 from tilewright.passes.partition.cost import Machine
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
 from tilewright.runtime.program.arena_plan import plan as arena_plan
 from tilewright.runtime.shape import Expr
@@ -36,17 +36,9 @@ Cuts = dict[int, RowCut]  # by number of the call
 Users = dict[Place, set[int]]
 
 
-class StripChoice(StrEnum):
-    """What is done by strips: what is predicted to gain, what is not predicted to lose either, or nothing."""
-
-    PREDICTED = "predicted"
-    WIDELY = "widely"
-    NEVER = "never"
-
-    @property
-    def gain(self) -> float:
-        """Share of the time that has to be predicted to be saved."""
-        return {StripChoice.PREDICTED: GAIN, StripChoice.WIDELY: -GAIN}.get(self, inf)
+def least_gain(choice: StripChoice) -> float:
+    """Share of the time that has to be predicted to be saved; "widely", what is not predicted to lose either."""
+    return {StripChoice.PREDICTED: GAIN, StripChoice.WIDELY: -GAIN}.get(choice, inf)
 
 
 @dataclass(frozen=True)
@@ -156,7 +148,7 @@ def _pays(plan: HostPlan, cuts: Cuts, local: dict[Temp, int], size: int, most: f
     for rows in reversed([r for r in ROWS if r <= most]):
         before = sum(_seconds(plan.calls[n], cut, rows, rows, local, costs.machine) for n, cut in cuts.items())
         after = sum(_seconds(plan.calls[n], cut, size, rows, local, costs.machine) for n, cut in cuts.items()) * rows / size
-        if before - after < costs.choice.gain * before:
+        if before - after < least_gain(costs.choice) * before:
             break
         least, gain = rows, (before - after) / before
     return least, gain

@@ -12,10 +12,10 @@ from tilewright.compiler.compilation.options import CompileOptions
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
 from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.source import select_function
-from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
 from tilewright.passes.mlir import ir, new_context
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.program import Program

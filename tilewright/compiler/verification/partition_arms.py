@@ -22,13 +22,13 @@ from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import Deterministic
 from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel
 from tilewright.compiler.compilation.partitions import Alternative, alternatives_of
-from tilewright.compiler.host.strips import StripChoice
 from tilewright.compiler.tuning.cut_refused import Built, built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import Tables, untuned_tables
 from tilewright.compiler.tuning.operator_tuning import environment
 from tilewright.compiler.verification.keep_what_gains import Verdict, function_of
 from tilewright.compiler.verification.random_inputs import Array, random_inputs
 from tilewright.compiler.verification.verify_in_turns import why_other
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.errors import BuildError, OptionError, PassError, TilewrightError
 from tilewright.runtime.host.benchmark import Timing, time_beside
 from tilewright.runtime.host.host_cpu import thread_count

@@ -24,7 +24,8 @@ from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.plan import WAYS, Plan, plan_of
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import rules_named
-from tilewright.passes.partition.stitching import CHOICES, RowKernels
+from tilewright.passes.partition.stitching import RowKernels
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import GpuLimits
 
@@ -62,7 +63,7 @@ class Fuse(Pass):
     by_shape: bool = False
     products: str = ""
     arch: str = ""
-    strips: str = CHOICES[0]
+    strips: str = StripChoice.PREDICTED.value
 
     def __post_init__(self) -> None:
         if self.partition not in WAYS:
@@ -73,8 +74,8 @@ class Fuse(Pass):
         if self.speeds and (len(self.speeds) != len(SPEEDS) or min(self.speeds) <= 0):
             raise OptionError(f"fuse: speeds={','.join(map(str, self.speeds))}; wanted {len(SPEEDS)} numbers above 0: "
                               f"{', '.join(SPEEDS)}")
-        if self.strips not in CHOICES:
-            raise OptionError(f"fuse: strips={self.strips!r}; wanted one of {', '.join(CHOICES)}")
+        if self.strips not in list(StripChoice):
+            raise OptionError(f"fuse: strips={self.strips!r}; wanted one of {', '.join(StripChoice)}")
         unknown = [t for t in self.products.split(",") if t not in _TYPES]
         if self.products and (unknown or not GpuLimits(self.arch, 0).version):
             raise OptionError(f"fuse: products={self.products!r} arch={self.arch!r}; wanted some of {', '.join(_TYPES)} and an "
@@ -110,7 +111,7 @@ class Fuse(Pass):
         ranges = read_ranges(fn)
         if not self.products:
             return where_plans_cross(plan, ranges, self.loads)
-        if self.strips != CHOICES[0] or self.partition != WAYS[0]:
+        if self.strips != StripChoice.PREDICTED or self.partition != WAYS[0]:
             return None
         return where_stitching_pays(plan, ranges, lambda: self.plan(fn, SHAPES_OF_RANGE))
 
@@ -130,7 +131,7 @@ class Fuse(Pass):
     def _kernels(self) -> RowKernels | None:
         """Those that hold a product and the work on its rows."""
         types = tuple(self.products.split(","))
-        return RowKernels(GpuLimits.of(self.arch), types, self.strips) if self.products else None
+        return RowKernels(GpuLimits.of(self.arch), types, StripChoice(self.strips)) if self.products else None
 
     def alternatives(self, fn: ir.Operation, count: int) -> list[Plan]:
         """Other partitions of a function than the one that `plan` gives."""

@@ -21,12 +21,12 @@ from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import PRODUCT_ROWS
+from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.gpu.mma_rows_gain import RowsOfProduct, cycles, why_not
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-CHOICES = ("predicted", "widely", "never")  # what is predicted to gain, all that have room, none
 GAIN = 0.02  # share of the time that has to be predicted to be saved
 
 
@@ -41,11 +41,11 @@ class Stitched:
 
 @dataclass(frozen=True)
 class RowKernels:
-    """What kernels of a GPU hold. types: of the elements that they multiply. choice: of CHOICES."""
+    """What kernels of a GPU hold. types: of the elements that they multiply. choice: WIDELY, all that have room."""
 
     limits: GpuLimits
     types: tuple[str, ...]
-    choice: str = CHOICES[0]
+    choice: StripChoice = StripChoice.PREDICTED
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Stitching:
     def run(self) -> tuple[Stitched, ...]:
         """Joins pairs whose product comes first in the program first; gives what became one."""
         found = list[Stitched]()
-        if self.kernels.choice == "never" or all(rule.name != PRODUCT_ROWS for rule in self.partition.rules):
+        if self.kernels.choice is StripChoice.NEVER or all(rule.name != PRODUCT_ROWS for rule in self.partition.rules):
             return ()
         for reader, product in self._pairs():
             source, rows = self.partition.region_of[product], self.partition.region_of[reader]
@@ -99,7 +99,7 @@ class Stitching:
             return broken
         self.times[number] = times = tuple(cycles(shape, count, self.kernels.limits) for shape, count in shapes)
         share = sum(one / two for two, one in times) / len(times)
-        most = inf if self.kernels.choice == "widely" else 1 - GAIN
+        most = inf if self.kernels.choice is StripChoice.WIDELY else 1 - GAIN
         return f"one launch is predicted to take {share:.2f} of the time of two" if share > most else None
 
 

@@ -148,3 +148,20 @@ def test_paths_between_regions() -> None:
     assert not order.leads_around("a", "b") and order.leads_around("a", "c")
     order.merge("d", "a")
     assert order.leads("d", "c")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_parts_of_one_step_are_added_once(batch: int) -> None:
+    """An element of the first axis has as many elements as a part has at least, so that it is a part by itself."""
+    g = ops.Graph()
+    x, n = g.input("x", ["B", "T", 64]), g.input("n", ["B", 3, 90, 70], "i32")
+    for result in (ops.sum(x), ops.mean(x), ops.max(x), ops.sum(n)):
+        g.output(result)
+    fn = tw.compile(g, {"B": (1, 16), "T": (1, 1024)})
+    random = np.random.default_rng(batch)
+    x = random.standard_normal((batch, 30, 64)).astype(np.float32)
+    n = random.integers(-9, 9, (batch, 3, 90, 70)).astype(np.int32)
+    total, mean, most, whole = fn(x, n)
+    np.testing.assert_allclose(total, x.astype(np.float64).sum(), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(mean, x.astype(np.float64).mean(), rtol=1e-5, atol=1e-6)
+    assert (most, whole) == (x.max(), n.sum())

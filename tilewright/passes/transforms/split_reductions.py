@@ -182,8 +182,8 @@ def _is_share(op: ir.Operation | None) -> bool:
 
 
 def _in_parts(op: ir.Operation, loops: list[int], size: int, tensors: Reshaper, extents: list[Expr]) -> ir.Value:
-    """The operation with a result for each part."""
-    last = combiner(op)
+    """The operation with a result for each part; parts of one step are a parallel loop."""
+    last, kinds = combiner(op), list(iterator_kinds(op))
     assert last is not None
     element = last.results[0].type
     cut = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(loops[0]), ir.AffineExpr.get_constant(size))
@@ -193,8 +193,10 @@ def _in_parts(op: ir.Operation, loops: list[int], size: int, tensors: Reshaper, 
     number = neutral(last.name, element)
     start = arith.constant(element, number if isinstance(element, ir.FloatType) else int(number))
     blank = linalg.fill(start, outs=[tensors.empty(dims, element)])
+    if size == 1:
+        kinds[loops[0]] = "parallel"
     copy = op.clone(ip=ir.InsertionPoint(op)).operation
-    made = rebuild(copy, inputs(op), [blank], [*reads, result], iterator_kinds(op))
+    made = rebuild(copy, inputs(op), [blank], [*reads, result], kinds)
     copy.erase()
     return made.results[0]
 

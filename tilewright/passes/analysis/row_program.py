@@ -79,6 +79,7 @@ class RowProgram:
             self.rows, self.columns = list(range(len(self.parts[root].rows))), list(range(len(self.parts[root].rows), len(order)))
         self.loops: dict[ir.Operation, list[int]] = {}
         self.places: dict[ir.Value, Place] = {}
+        self._read_at = self._reads_of(root) if found else {}
         self._depth: dict[ir.Value, int] = {}
         for op in self.ops:
             self._place(op)
@@ -101,6 +102,23 @@ class RowProgram:
 
     # -- where values are in the frame
 
+    def _reads_of(self, root: ir.Operation) -> dict[ir.Value, Place]:
+        """Where the reduction that the frame is of reads its operands, and those the elements that they are made of."""
+        found: dict[ir.Value, Place] = {}
+        for op in reversed(self.ops):
+            if op == root:
+                axes: dict[int, int] = {d: d for d in range(len(self.frame))}
+            elif op.name == "linalg.generic" and op.results[0] in found and "reduction" not in iterator_kinds(op):
+                pairs = zip(maps_of(op)[-1].results, found[op.results[0]], strict=True)
+                axes = {d: a for e, a in pairs if (d := position(e)) is not None and a is not None}
+            else:
+                continue
+            for value, m in zip(op.operands, maps_of(op), strict=True):
+                place = tuple(axes.get(d) if (d := position(e)) is not None else None for e in m.results)
+                if value in self._made:
+                    found.setdefault(value, place)
+        return found
+
     def _place(self, op: ir.Operation) -> None:
         """Frame axis of each loop of a linalg op from those of its operands; free loops by extent, in order."""
         if op.name == "tensor.cast" and op.operands[0] in self.places:
@@ -115,6 +133,11 @@ class RowProgram:
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         reduced = op in self._reductions
+        for value, m in zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True):
+            for axis, e in zip(self._read_at.get(value, ()), m.results, strict=False):
+                loop = position(e)
+                if not reduced and loop is not None and axis is not None:
+                    bound.setdefault(loop, axis)
         kinds = self._row_kinds(op)
         every = range(len(extents)) if op not in self.parts else [*self.parts[op].rows, *self.parts[op].columns]
         free = [d for d in every if d not in bound]

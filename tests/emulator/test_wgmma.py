@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_harness import Placed, build, check, launch, place, random
+from gpu_harness import Placed, build, check, launch, place, random, run
 from gpu_workloads import Case
 from tensor_core_workloads import convolution, product, shortened
 
@@ -184,6 +184,50 @@ def test_what_copies_cannot_fetch_is_refused() -> None:
         build(product("m k,k n,m n", computed=True).text, SMALL, ARCH)
     with pytest.raises(BuildError, match="no matrix along one axis and k"):
         build(convolution(1, 0, 8, 16).text, SMALL, ARCH)
+
+STREAMED = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=3 streamed=true}",
+            "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=5 group-m=2 vec=1 streamed=true}",
+            "wgmma{bm=128 bn=64 stages=2 blocks=4 copied=true cluster-n=2 streamed=true}",
+            "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=8 cluster-m=2 cluster-n=2 deep=2 streamed=true}"]
+SHARED_OUT = [(136, 200, 136), (136, 72, 328), (8, 8, 8), (64, 64, 1096), (72, 136, 0), (328, 136, 200)]
+
+
+@pytest.mark.parametrize("layout,config,seed", [("nn", STREAMED[0], None), ("nt", STREAMED[1], 0), ("tn", STREAMED[2], 1),
+                                                ("nt", STREAMED[3], 2)])
+def test_steps_shared_evenly(layout: str, config: str, seed: int | None) -> None:
+    """Fewer tiles than workers and more, tiles that no worker and that all of them have a part of, fewer steps than workers."""
+    case = product(LAYOUTS[layout], out="f16")
+    assert sweep(case, config, "MNK", SHARED_OUT, seed) == len(SHARED_OUT)
+
+
+@pytest.mark.parametrize("layout,element,config,given", [
+    ("b m k,b n k,b m n", "bf16", "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=3 streamed=true}", {"epilogue": "relu"}),
+    ("m k,n k,m n", "i8", "wgmma{bm=64 bn=32 consumers=1 stages=2 blocks=2 streamed=true}", {}),
+    ("m k,n k,m n", "f8E4M3FN", "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=2 streamed=true}", {"tolerance": 8e-4})])
+def test_steps_of_batches_and_bytes_shared_evenly(layout: str, element: str, config: str, given: dict[str, Any]) -> None:
+    tolerance = {"tolerance": given["tolerance"]} if "tolerance" in given else {}
+    case = product(layout, element, epilogue=given.get("epilogue", ""))
+    names, sizes = ("BMNK", [(2, 72, 40, 456), (3, 8, 8, 8)]) if "b" in layout else ("MNK", [(72, 80, 528), (16, 16, 16)])
+    assert sweep(case, config, names, sizes, 1, **tolerance) == 2
+
+
+def test_steps_are_shared_alike_on_every_device() -> None:
+    """Where a device holds fewer blocks than share the steps, a block does what several would, and the sums have the same bits:
+    those of four parts of k in their order, not those of the whole."""
+    case, sizes = product("m k,n k,m n"), {"M": 64, "N": 64, "K": 1024}
+    arrays = [random(t, sizes, i) for i, t in enumerate(case.inputs)]
+
+    def run_on(multiprocessors: int | None, config: str) -> np.ndarray:
+        device = EmulatorDevice(ARCH, seed=1, multiprocessors=multiprocessors)
+        outputs = [Placed(np.zeros((64, 64), np.float32))]
+        return run(case.text, config, sizes, [Placed(a) for a in arrays], outputs, arch=ARCH, device=device)[0]
+
+    tile = "wgmma{bm=64 bn=64 consumers=1 stages=3"
+    shared = [run_on(units, f"{tile} blocks=4 streamed=true}}") for units in (None, 4, 3, 1)]
+    np.testing.assert_array_equal(shared[0], run_on(None, f"{tile} blocks=0 split-k=4}}"))
+    for other in shared[1:]:
+        np.testing.assert_array_equal(shared[0], other)
+    assert not np.array_equal(shared[0], run_on(None, f"{tile} blocks=1}}"))
 
 
 # -- what the checks find when a kernel is changed

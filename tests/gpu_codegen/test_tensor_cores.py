@@ -105,6 +105,9 @@ WGMMA = {
     "turns": (product(NN, out="f16"), "wgmma{stages=5 copied=true pingpong=true cluster-m=2}"),
     "turns, f32": (product(NT, epilogue="relu"), "wgmma{bm=64 bn=256 copied=true pingpong=true}"),
     "split": (product(NN), "wgmma{blocks=0 split-k=4}"),
+    "steps shared evenly": (product(NN, out="f16", epilogue="gelu"), "wgmma{bn=256 copied=true cluster-m=2 streamed=true}"),
+    "steps shared evenly, three": (product(NT, out="f16"), "wgmma{bm=192 bn=192 consumers=3 copied=true streamed=true}"),
+    "steps shared evenly, small": (product(NT, "bf16"), "wgmma{bm=64 consumers=1 stages=3 deep=2 streamed=true}"),
     "cluster below": (product(NT, out="f16"), "wgmma{bm=128 bn=256 stages=4 cluster-m=2}"),
     "cluster beside": (product(NN, epilogue="relu"), "wgmma{bm=256 bn=128 stages=3 cluster-n=2 copied=true}"),
     "cluster of four": (product(TN), "wgmma{bm=192 bn=128 stages=4 consumers=3 cluster-m=4}"),
@@ -292,7 +295,7 @@ def test_sums_of_8_bit_floats_are_promoted_after_each_step() -> None:
 
 @needs_ptxas
 @pytest.mark.skipif(find_disassembler() is None, reason="neither nvdisasm nor cuobjdump is installed")
-@pytest.mark.parametrize("name", ["one consumer", "cluster below", "waves", "turns"])
+@pytest.mark.parametrize("name", ["one consumer", "cluster below", "waves", "turns", "steps shared evenly"])
 def test_main_loops_leave_addresses_to_the_uniform_pipe(name: str) -> None:
     case, config = WGMMA[name]
     code = opcodes(ptx_of(case, config, "sm_90a"), "sm_90a")

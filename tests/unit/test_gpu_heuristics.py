@@ -111,6 +111,21 @@ def test_rows_run_what_is_predicted_to_take_least(n: int, k: int, element: str, 
     assert all(c.blocks <= units for c in configs if isinstance(c, WgmmaConfig))
 
 
+def test_steps_are_shared_evenly_where_a_long_k_leaves_a_wave_unfilled() -> None:
+    """By prediction: 16 tiles of 256 columns are too few, and too many for parts of k over clusters. Not where k is short, nor
+    where the tiles fill the device."""
+    long, short = (tensor_cores("M", 512, k, transposed=True) for k in (16_384, 768))
+    shared = config_at("wgmma", long, H100, M=1024)
+    assert isinstance(shared, WgmmaConfig) and shared.streamed and shared.blocks == 132
+    assert not any(getattr(c, "streamed", False) for c in default_of("wgmma", short, H100)[0])
+    even = replace(shared, streamed=False)
+    points = np.array([shared.bm * shared.cluster_m * n for n in (1, 33, 66)], np.float64)
+    extents = {"batch": 1, "rows": points, "columns": 2 * shared.bn * shared.cluster_n, "depth": 16_384}
+    apart, together = predicted([shared, even], long, H100, wgmma_cost, extents)
+    assert apart[0] < 0.5 * together[0]  # 4 tiles for 132 blocks
+    np.testing.assert_allclose(apart[1:], together[1:])  # each block has one tile, or two
+
+
 @pytest.mark.parametrize("family,work,costs,candidates", [
     ("simt", dense("M", 768, 2304), simt_cost, simt_heuristics.candidates),
     ("simt", dense("M", 3072, 768), simt_cost, simt_heuristics.candidates),

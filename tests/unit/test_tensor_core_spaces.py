@@ -61,6 +61,8 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(stages=3, deep=2), None), (WgmmaConfig(stages=4, deep=2), "shared-budget"),
     (WgmmaConfig(cluster_m=3), "cluster:"), (WgmmaConfig(cluster_m=2, blocks=131), "cluster:"),
     (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"), (WgmmaConfig(bn=96), "whole-rows"),
+    (WgmmaConfig(streamed=True, cluster_n=2, copied=True), None), (WgmmaConfig(streamed=True, blocks=0), "streamed"),
+    (WgmmaConfig(streamed=True, pingpong=True), "streamed"),
     (WgmmaConfig(pingpong=True), None), (WgmmaConfig(pingpong=True, blocks=0), "pingpong"),
     (WgmmaConfig(192, 192, consumers=3, pingpong=True), "pingpong"), (WgmmaConfig(bn=192, pingpong=True), None),
     (WgmmaConfig(bn=256, pingpong=True), "register-budget"), (WgmmaConfig(192, 192, 4, 3, copied=True), None),

@@ -47,7 +47,8 @@ class GpuBlock:
     the extent `along`; partial: bytes of sums that each leaves for a later launch, which joins them. launches: of all
     that the kernel does. most: blocks that are launched at most, each taking one tile after the other; 0 for one block a tile.
     beside: blocks that a unit is for; cluster: blocks that are launched together. hidden: share of `once` that the steps of the
-    next tile hide.
+    next tile hide. streamed: the `most` blocks share the steps of all tiles evenly; where these are no whole tiles each,
+    `partial` is of what they leave of a tile and `launches` counts the one that joins them.
     """
 
     threads: int
@@ -66,6 +67,7 @@ class GpuBlock:
     beside: int = 1
     cluster: int = 1
     hidden: float = 0.0
+    streamed: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.kernel import Param
 
 _PLAIN: dict[str, Any] = {"split_k": 1, "split_kv": 1, "cluster_k": 1, "cluster_m": 1, "cluster_n": 1, "copied": False,
-                          "pingpong": False}
+                          "pingpong": False, "streamed": False}
 
 
 @dataclass(frozen=True)

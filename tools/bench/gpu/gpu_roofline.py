@@ -94,7 +94,7 @@ class Subject:
     @property
     def l2_rate(self) -> float:
         """Bytes a cycle of the L2 cache, for each multiprocessor that is busy."""
-        return float(l2_rate(self.tiles, self.limits))
+        return float(l2_rate(self.block.most if self.block.streamed else self.tiles, self.limits))
 
     @property
     def steps(self) -> int:
@@ -194,9 +194,29 @@ class Subject:
         for count, tiles in self.waves():
             loop, results = self.steps * max(count * per, self.alone()), count * after
             cycles += rates.latency + (tiles * max(loop, results) + results if self.overlapped else tiles * (loop + results))
-        joining = (b.launches - 1) * (rates.launch + 2 * b.partial * self.tiles / (rates.l2 * limits.multiprocessors))
+        if self._evenly is not None:
+            steps, pieces = self._evenly
+            cycles = rates.latency + steps * max(per, self.alone()) + pieces * after
+        joined = rates.launch + 2 * b.partial * self._kept / (rates.l2 * limits.multiprocessors) if self._kept else 0.0
+        joining = (b.launches - 1) * joined
         total = max(cycles, memory + rates.latency) + joining
         return Prediction(total, memory, self._ideal(), self._bound(cycles, memory, joining), self.pipes(), self.alone(), after)
+
+    @property
+    def _evenly(self) -> tuple[int, int] | None:
+        """Steps of a block that shares those of all tiles evenly with the others, and pieces of tiles that it takes; None of
+        blocks that have whole tiles each."""
+        workers, units = self.block.most // self.block.beside, self.tiles // self.block.beside
+        if not self.block.streamed or units % workers == 0:
+            return None
+        return math.ceil(units * self.steps / workers), math.ceil(units / workers) + 1
+
+    @property
+    def _kept(self) -> int:
+        """Tiles of sums that wait for a launch which joins them."""
+        if not self.block.streamed:
+            return self.tiles
+        return 0 if self._evenly is None else self.block.most + min(self.tiles, self.block.most)
 
     def waves(self) -> list[tuple[int, int]]:
         """Of the busiest multiprocessor: blocks side by side, and tiles that each of them takes one after the other."""

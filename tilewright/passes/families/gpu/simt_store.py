@@ -29,11 +29,8 @@ class Result:
         self.whole = False  # are all points inside?
 
     def width(self, most: int) -> int:
-        """Columns of one store: whole runs of the innermost column loop, as many as are a multiple for certain or by guard."""
-        inner = self.columns.exprs[-1]
-        width = most if inner.constant is None else gcd(most, inner.constant)
-        self.columns.guard(width)
-        self.columns = self.columns.assume_multiple(width)
+        """Columns of one store, as of `in_runs`."""
+        width, self.columns = in_runs(self.columns, most)
         return width
 
     def store(self, row: Index, column: Index, value: ir.Value) -> None:
@@ -65,6 +62,15 @@ class Result:
                 coords = [ev.emit(e) for e in place]
                 take(memory, splat_to(ev.element(result, coords), lanes), coords)
         del ev.known[view.op.results[0]]
+
+
+def in_runs(columns: CollapsedLoops, most: int) -> tuple[int, CollapsedLoops]:
+    """Columns of one store: whole runs of the innermost loop, as many as are a multiple for certain or by guard; and the columns,
+    known to be such a multiple."""
+    inner = columns.exprs[-1]
+    width = most if inner.constant is None else gcd(most, inner.constant)
+    columns.guard(width)
+    return width, columns.assume_multiple(width)
 
 
 def with_start(kernel: GpuKernel, plan: SimtPlan, root: Sequence[Index], value: ir.Value) -> ir.Value:

@@ -6,13 +6,14 @@ one after the other; the ring goes on across tiles, so that copies run ahead whi
 filled with zeros by the copies. Sums of 8-bit floats, of which the hardware keeps few bits, are taken out after each step and
 added up in f32. Blocks of a cluster take tiles below and beside each other: each fetches its part of an operand that it has in
 common with others for all of those, and a stage is empty when the warps of all of them have read it. Blocks may share a tile as
-well, each with a part of k.
+well, each with a part of k, or share the steps of all tiles evenly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilewright.passes.codegen.emit import all_of, gep, integer_type, loop, vector_type, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
@@ -26,14 +27,16 @@ from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.mma_tile import added, extract
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import Result, SplitSum
+from tilewright.passes.families.gpu.stream_of_steps import Piece
 from tilewright.passes.families.gpu.tile_grid import GridTile, TileGrid, part_of, tile_contraction
 from tilewright.passes.families.gpu.wgmma_code import unknown
 from tilewright.passes.families.gpu.wgmma_operand import Common, TmaOperand
 from tilewright.passes.families.gpu.wgmma_parts import SharedParts
 from tilewright.passes.families.gpu.wgmma_result import CopiedResult
+from tilewright.passes.families.gpu.wgmma_stream import StreamedSums
 from tilewright.passes.families.gpu.whole_tiles import by_wholeness
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, scf, vector
-from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROWS, STEP, WgmmaConfig
+from tilewright.passes.spaces.gpu.wgmma import BARRIER, GROUP, PAD, PAIRS, REGISTERS, ROWS, STEP, SUMMING, WgmmaConfig
 from tilewright.runtime.limits import WARP
 
 _WARPS = GROUP // WARP
@@ -51,11 +54,14 @@ def emit(kernel: GpuKernel, config: WgmmaConfig) -> None:
     if split is not None:
         kernel.use_workspace(split.bytes())
     copied = CopiedResult(kernel, plan, config.bn) if config.copied else None
-    planned = _Planned(plan, product, left, right, split, copied)
+    streamed = StreamedSums(kernel, plan, config) if config.streamed else None
+    planned = _Planned(plan, product, left, right, split, copied, streamed)
     kernel.launch(config.threads, lambda: _WgmmaBlock(kernel, config, planned).emit(), min_blocks_per_sm=1,
                   cluster=config.cluster * config.cluster_k, persistent=bool(config.blocks))
     if split is not None:
         kernel.launch(256, lambda: split.finish(min(config.vec, 4)), "_sum")
+    if streamed is not None:
+        kernel.launch(SUMMING, lambda: streamed.finish(config.deep * left.per), "_sum")
 
 
 def tile(frame: KernelFrame, config: WgmmaConfig, tiler: Tiler) -> None:
@@ -68,7 +74,7 @@ def tile(frame: KernelFrame, config: WgmmaConfig, tiler: Tiler) -> None:
 @dataclass(frozen=True)
 class _Planned:
     """What is known before the launch. left, right: the operands of rows and columns. split: where sums of parts of k go; copied:
-    how results leave by tensor copies."""
+    how results leave by tensor copies; streamed: where sums of tiles go that several blocks have a part of."""
 
     plan: SimtPlan
     product: TensorProduct
@@ -76,6 +82,7 @@ class _Planned:
     right: TmaOperand
     split: SplitSum | None
     copied: CopiedResult | None
+    streamed: StreamedSums | None
 
 
 def _i32(number: int) -> ir.Value:
@@ -88,6 +95,7 @@ class _WgmmaBlock:
     def __init__(self, kernel: GpuKernel, config: WgmmaConfig, planned: _Planned) -> None:
         self.kernel, self.config, self.plan, self.product = kernel, config, planned.plan, planned.product
         self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
+        self.streamed = planned.streamed
         self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
         self.blocks = config.rows // ROWS  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
@@ -126,6 +134,9 @@ class _WgmmaBlock:
                 self._work(Index(0), at)
             scf.YieldOp([])
         tiles, parts, one = grid
+        if c.streamed:
+            kernel.bound(tiles * (self.depth.size + c.deep * self.left.per))
+            return tiles.minimum(1) * c.blocks, parts, one
         tiles = tiles * (c.cluster * c.cluster_k)
         return tiles.minimum(c.blocks) if c.blocks else tiles, parts, one
 
@@ -147,22 +158,33 @@ class _WgmmaBlock:
         if self.config.consumers in REGISTERS:
             nvvm.setmaxregister(REGISTERS[self.config.consumers][which], action)
 
-    def _tiles(self, body: Callable[[Index, Index], None], first: Index, every: int) -> Index:
-        """`body(number, steps done before)` for tiles of this block, from the `first` of them on each `every`th; the steps of
-        all that were passed."""
+    def _tiles(self, body: Callable[[Piece, Index], None], first: Index, every: int) -> Index:
+        """`body(piece, steps done before)` for tiles of this block, from the `first` of them on each `every`th; the steps of all
+        that were passed."""
         c, kernel = self.config, self.kernel
         begin, total = kernel.block_id() // (c.cluster * c.cluster_k), kernel.evaluator.emit(self.grid.tiles)
         if not c.blocks:
-            body(begin, Index(0))
+            body(self._whole(begin), Index(0))
             return self.steps.end
         self.stride = kernel.blocks() // c.cluster
+        if self.streamed is not None:
+            stream = self.streamed.steps(self.grid, self.steps.end)
+
+            def work(worker: Index, done: ir.Value) -> list[ir.Value]:
+                return [stream.over(worker, body, Index(done), self.i32).value(self.i32)]
+
+            workers = Index(self.streamed.workers)
+            return Index(loop(begin, workers, self.stride, work, [Index(0).value(self.i32)], kernel.index)[0])
 
         def one(number: Index, done: ir.Value) -> list[ir.Value]:
-            body(number, Index(done))
+            body(self._whole(number), Index(done))
             return [(Index(done) + self.steps.end * every).value(self.i32)]
 
         done = (self.steps.end * first).value(self.i32)
         return Index(loop(begin + self.stride * first, total, self.stride * every, one, [done], kernel.index)[0])
+
+    def _whole(self, number: Index) -> Piece:
+        return Piece(number, Index(0), self.steps.end)
 
     def _mine(self, number: Index) -> GridTile:
         """This block's tile of those that its cluster takes at once."""
@@ -180,8 +202,8 @@ class _WgmmaBlock:
                 self.ring.wait_empty(place)
                 place = self.ring.after(place)
 
-    def _copy(self, number: Index, done: Index) -> None:
-        tile = self._mine(number)
+    def _copy(self, piece: Piece, done: Index) -> None:
+        tile = self._mine(piece.number)
         batch = self.batch.point(tile.batch)
         sides = ((self.left, tile.row, 0), (self.right, tile.column, self.left.bytes))
         shares = [side.share(self.rank) for side, _, _ in sides]
@@ -196,7 +218,7 @@ class _WgmmaBlock:
                 side.fetch(gep(stage, _i32(at), integer_type(8)), batch, (outer, k), full, share)
             return self.ring.after(place).values()
 
-        loop(0, self.steps.end, 1, one, self.ring.place(done).values(), index=self.i32)
+        loop(piece.first, piece.end, 1, one, self.ring.place(done).values(), index=self.i32)
 
     # -- the warpgroups that multiply
 
@@ -209,14 +231,14 @@ class _WgmmaBlock:
     def _work(self, turn: Index, at: tuple[Index, Index]) -> None:
         """All tiles of a warpgroup, from the tile number `turn` of the block on. at: the warpgroup, and the thread in it."""
         every = self.config.consumers if self.config.pingpong else 1
-        self._tiles(lambda number, done: self._multiply((number, done), turn, at), turn, every)
+        self._tiles(lambda piece, done: self._multiply((piece, done), turn, at), turn, every)
         if self.copied is not None:
             self.copied.finish(at[1])
 
-    def _multiply(self, step: tuple[Index, Index], turn: Index, at: tuple[Index, Index]) -> None:
-        """A tile. step: its number and the steps before it."""
-        c, (number, done), (group, member) = self.config, step, at
-        tile = self._mine(number)
+    def _multiply(self, step: tuple[Piece, Index], turn: Index, at: tuple[Index, Index]) -> None:
+        """A tile, or a piece of it. step: which, and the steps before it."""
+        c, (piece, done), (group, member) = self.config, step, at
+        number, tile = piece.number, self._mine(piece.number)
         first = Index(0) if c.readers == 1 else group * c.rows
         sums = ir.Type.parse(f"!llvm.struct<({', '.join([str(self.product.sum)] * (c.bn // 2))})>")
         address = Index(llvm.PtrToIntOp(self.i32, self.ring.base).result)
@@ -245,19 +267,20 @@ class _WgmmaBlock:
             when(self.stride.le(number), lambda: self._take_turn(turn))
         none = self.ring.none.value(self.i32)
         start = [*self.ring.place(done).values(), none, *[llvm.ZeroOp(sums).result] * self.blocks]
-        _, _, last, *found = loop(0, self.steps.end, 1, one, start, self.i32)
+        _, _, last, *found = loop(piece.first, piece.end, 1, one, start, self.i32)
         if c.pingpong:
             total = self.kernel.evaluator.emit(self.grid.tiles)
             when((number + self.stride).lt(total), lambda: self._give_turn(turn))
         if not self.product.promoted:
             nvvm.wgmma_wait_group_sync_aligned(0)
             # with no step the other blocks of the cluster may have left
-            when(all_of([leader, Index(0).lt(self.steps.end)]), lambda: release(Index(last)))
+            when(all_of([leader, piece.first.lt(piece.end)]), lambda: release(Index(last)))
+        pairs = [partial(self._pair, sums) for sums in found]
         if self.parts is not None:
-            pairs = [lambda column, half, sums=sums: self._pair(sums, column, half) for sums in found]
             self.parts.store(self._result(tile), tile, at, pairs)
             return
-        self._store(replace(tile, row=tile.row + first), group, member, found)
+        keep = None if self.streamed is None else partial(self.streamed.keep, piece, self.rank, at, pairs)
+        when(piece.whole, lambda: self._store(replace(tile, row=tile.row + first), group, member, found), keep)
 
     def _wide(self, number: Index) -> ir.Value:
         return arith.extui(integer_type(64), number.value(self.i32))

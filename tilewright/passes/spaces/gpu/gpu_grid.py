@@ -84,6 +84,28 @@ class GpuGrid:
         return self.blocks / (self.busiest * self.multiprocessors)
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """Work of which blocks take so many steps evenly. evenly: which do. steps: of a block. pieces: of tiles that it takes; 1 of
+    others. whole: which take whole tiles alone. kept: tiles of sums that blocks leave for others to add up."""
+
+    evenly: np.ndarray
+    steps: Floats
+    pieces: Floats
+    whole: np.ndarray
+    kept: Floats
+
+    @staticmethod
+    def of(c: Mapping[str, Floats], units: Floats, steps: Floats) -> Sharing:
+        """c: as of `grid_of`. steps: of a tile."""
+        evenly = np.broadcast_to(c["streamed"] > 0, steps.shape) if np.ndim(steps) else c["streamed"] > 0
+        workers = np.maximum(1.0, c["most"] / c["beside"])
+        whole = evenly & (units % workers == 0)
+        pieces = np.where(evenly, np.ceil(units / workers) + ~whole, 1.0)
+        kept = np.where(whole, 0.0, (workers + np.minimum(units, workers)) * c["beside"])
+        return Sharing(evenly, np.ceil(units * steps / workers), pieces, whole, kept)
+
+
 def block_row(block: GpuBlock, limits: GpuLimits) -> dict[str, float]:
     """The numbers of a block by name, those of its loads as `step.issue` and so on; what a multiprocessor holds of it, and how
     many multiprocessors its clusters fill."""
@@ -101,21 +123,26 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     parts, most, ahead = c["parts"], c["most"], c["ahead"]
     blocks = units * parts * c["beside"]
     steps = np.maximum(1.0, np.ceil(extent / (c["depth"] * parts)))
+    shared = Sharing.of(c, units, steps)
+    blocks, steps = np.where(shared.evenly, most, blocks), np.where(shared.evenly, shared.steps, steps)
     l2 = l2_rate(blocks, limits)
     pipes: dict[str, Floats | float] = {"issue": rates.issue, "shared": 1.0, "bytes": l2, "matrix": rates.matrix}
-    shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + c[f"once.{n}"]) / rate for n, rate in pipes.items()])
+    shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + shared.pieces * c[f"once.{n}"]) / rate
+                                     for n, rate in pipes.items()])
     warps = c["threads"] / WARP
     together = np.maximum(1.0, warps / rates.issue)  # of a scheduler
     pipes["issue"] = np.minimum(rates.issue, warps) * np.minimum(1.0, rates.alone * together**_TOGETHER)
     step, once = (reduce(np.maximum, [c[f"{part}.{n}"] / rate for n, rate in pipes.items()]) for part in ("step", "once"))
+    once = once * shared.pieces
     step = step + c["chain"]
     step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)
     start = np.broadcast_to(rates.latency + _TURN, blocks.shape)
     behind = once * c["hidden"]
     alone = np.where(most > 0, 0.0, start) + steps * step + once - behind
     in_place = np.where(most > 0, np.minimum(c["resident"], np.maximum(1.0, most // every)), c["resident"])
-    kept = blocks * c["partial"]  # bytes of sums of parts
+    kept = np.where(shared.evenly, shared.kept, blocks) * c["partial"]  # bytes of sums of parts
     rate = np.where(kept < _CACHED, rates.l2, rates.memory) * every
     joining = np.where(kept > 0, rates.latency + _TURN + _JOIN * kept / rate, 0.0)
     return GpuGrid(limits.multiprocessors, blocks, np.ceil(blocks / c["reached"]), in_place, steps, shared_out, alone,
-                   bytes_ / (rates.memory * every), c["launches"], joining, np.where(most > 0, start, 0.0), behind)
+                   bytes_ / (rates.memory * every), np.where(shared.whole, 1.0, c["launches"]), joining,
+                   np.where(most > 0, start, 0.0), behind)

@@ -26,6 +26,7 @@ BARRIER = 8  # bytes of an mbarrier
 PAIRS = 8  # columns between a thread's pairs of sums
 COPIED_BYTES = (2, 4)  # of elements of results that leave by tensor copies
 PAD = 8  # sums behind each row of a warp's results in shared memory
+SUMMING = 256  # threads of a block that adds up parts of tiles
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
 _EPILOGUE = 8  # registers of addresses and values of further operands, where warpgroups take turns: by ptxas, 128 x 192 spilled
@@ -47,7 +48,8 @@ class WgmmaConfig(GpuConfig):
     pingpong: each of two warpgroups has tiles of its own, and multiplies while the other one stores.
     tf32: f32 operands are read as tf32. cluster_m, cluster_n: blocks of a cluster that take tiles below and beside each other and
     bring what they have in common only once. cluster_k: blocks of a cluster that have a part of k of one tile each,
-    summed out of their shared memory in the order of their ranks. deep: rows of 128 bytes along k of a step.
+    summed out of their shared memory in the order of their ranks. deep: rows of 128 bytes along k of a step. streamed: blocks
+    share the steps of all tiles evenly; a second launch sums those of tiles that several have a part of, in a fixed order.
     """
 
     family: ClassVar[str] = "wgmma"
@@ -68,6 +70,7 @@ class WgmmaConfig(GpuConfig):
     pingpong: bool = False
     cluster_k: int = 1
     deep: int = 1
+    streamed: bool = False
 
     @property
     def cluster(self) -> int:
@@ -158,12 +161,13 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
     blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
     tf32 = {f.dtype for f in workload.factors} == {DType.F32}
-    grids = ((1, 1, False, False), (1, 1, True, False), (1, 1, False, True), (1, 1, True, True),
-             *((0, split, False, False) for split in (1, 2, 4, 8)))
-    for (bm, bn, stages, consumers), vec, (many, split, copied, turns), (m, n, k) in product(blocks, (8, 1), grids, CLUSTERS):
+    grids = (*((1, 1, copied, form) for form in ("", "pingpong", "streamed") for copied in (False, True)),
+             *((0, split, False, "") for split in (1, 2, 4, 8)))
+    for (bm, bn, stages, consumers), vec, (many, split, copied, form), (m, n, k) in product(blocks, (8, 1), grids, CLUSTERS):
         for deep in (1, 2):
             config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, many * reached(m * n, limits), split, copied, cluster_m=m,
-                                 cluster_n=n, pingpong=turns, cluster_k=k, tf32=tf32, deep=deep)
+                                 cluster_n=n, pingpong=form == "pingpong", cluster_k=k, tf32=tf32, deep=deep,
+                                 streamed=form == "streamed")
             if why_invalid(config, workload, limits) is None:
                 yield config
 
@@ -259,6 +263,9 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
         return f"cluster-parts: tiles of {c.bm} x {c.bn} have no {c.cluster_m} x {c.cluster_n} parts of whole groups of 8 rows"
     if c.cluster_k > 1 and (c.blocks or c.split_k > 1 or c.copied):
         return f"parts-in-cluster: cluster_k {c.cluster_k} beside blocks, split_k or copied; wanted none of them"
+    if c.streamed and (not c.blocks or c.pingpong or c.cluster_k > 1):
+        return f"streamed: {c.blocks} blocks, pingpong {c.pingpong}, cluster_k {c.cluster_k}; wanted blocks that take one tile " \
+               "after the other, together and by themselves"
     if c.copied and (c.split_k > 1 or c.vec == 1):
         return f"copied-results: parts of sums and single elements are stored by threads; split_k {c.split_k}, vec {c.vec}"
     if c.index != 32:

@@ -52,12 +52,13 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
         chain=max(0.0, _CHAIN - matrix / GpuRates.of(limits).matrix),  # the products of a step run meanwhile
         ahead=c.stages - 1,
         parts=c.split_k * c.cluster_k,
-        launches=1 + (c.split_k > 1),
-        partial=c.bm * c.bn * 4 if c.split_k > 1 else 0,
+        launches=1 + (c.split_k > 1 or c.streamed),
+        partial=c.bm * c.bn * 4 if c.split_k > 1 or c.streamed else 0,
         most=c.blocks,
         beside=c.cluster,
         cluster=c.cluster * c.cluster_k,
         hidden=_HIDDEN if c.pingpong else 0.0,
+        streamed=c.streamed,
     )
     cost = contraction(c, limits, c.bm, c.bn, depth, block, {
         "consumers": c.consumers,

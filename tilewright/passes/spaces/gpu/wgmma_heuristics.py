@@ -105,8 +105,8 @@ def default(workload: Workload, limits: GpuLimits,
 
 def candidates(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """Tiles with as many stages as have room, in the forms that differ most: blocks that take tile after tile, by themselves or
-    in clusters, their warpgroups together or in turn, and parts of k over a cluster. Steps are two rows deep too where the
-    products of one are few."""
+    in clusters, their warpgroups together or in turn, or that share all steps evenly, and parts of k over a cluster. Steps are
+    two rows deep too where the products of one are few."""
     tf32 = tensor_core_bytes(workload) is None
     tiles = ((64, 1, False), (64, 2, True), (128, 2, False), (128, 2, True), (192, 3, False), (256, 2, False))
     clusters = [(0 if k > 1 else reached(m * n, limits), m, n, k) for m, n, k in CLUSTERS]
@@ -115,8 +115,10 @@ def candidates(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
             continue
         plain = WgmmaConfig(bm, bn, 2, consumers, blocks=blocks, tf32=tf32, cluster_m=m, cluster_n=n, cluster_k=k,
                             pingpong=turns)
-        for deep in _depths(plain):
-            config = _fitting(replace(plain, deep=deep), workload, limits)
+        for deep, streamed in product(_depths(plain), (False, True)):
+            if streamed and (turns or not blocks):
+                continue
+            config = _fitting(replace(plain, deep=deep, streamed=streamed), workload, limits)
             if config is not None:
                 yield config
 

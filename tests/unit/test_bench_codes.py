@@ -9,7 +9,7 @@ import timeit
 import numpy as np
 import pytest
 
-from tools.bench.codes import main
+from tools.bench.codes import main, parser, systems
 from tools.bench.codes_systems import Case, ours
 from tools.bench.instructions import clock, cost_of, counted, reader
 
@@ -55,7 +55,17 @@ def test_reading_takes_time() -> None:
 
 
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--sizes", "64x64", "--rows", "1,2", "--formats", "4g32,p16", "--ring", "0", "--seconds", "0", "--peers", "no"]
+    given = ["--sizes", "64x64", "--rows", "1,2", "--formats", "4g32", "--ring", "0", "--seconds", "0", "--peers", "no"]
     assert main(given) == 0
     found = capsys.readouterr().out.splitlines()
-    assert len(found) == 2 * 6 and sum("ours, rows of int8" in line for line in found) == 2
+    assert len(found) == 2 * 3 and sum("ours, rows of int8" in line for line in found) == 2
+
+
+def test_systems() -> None:
+    """Pools have rows of bits; peers the formats that they know."""
+    found = systems(parser().parse_args(["--formats", "2g128,4g32h,p64", "--levels", "4,0", "--llama", "folder"]))
+    assert [s.options["activations"] for s in found if s.format == "p64" and s.options] == ["8", "4"]
+    peers = {(s.name, s.format) for s in found if s.by != "ours"}
+    assert peers == {("onnxruntime", "32"), ("onnxruntime level 4", "2g128"), ("onnxruntime level 0", "2g128"),
+                     ("onnxruntime tables", "2g128"), ("torch bytes", "8g32"), ("llama.cpp Q4_0", "4g32h")}
+    assert next(s for s in found if s.by == "llama").options == {"libraries": ["folder", "haswell"]}

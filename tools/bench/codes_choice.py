@@ -8,8 +8,9 @@ Formats are those of `codes`. One workload of a format and kind of rows (f32; by
 bits are a dim) serves all rows and bits. Of every algorithm of its family all tiles that the untuned choice has and some random
 ones of its space are built; at each shape those that may run there are timed at a glance, and the fastest of each algorithm in
 turns with what is chosen, one launch after the other on the same operands. The fastest of these, where it is not what is chosen,
-and that take turns once more, which the ratio is of: the least of many times is too low by chance. --prepare builds all kernels
-into the cache and times none. --also adds kernels by their configurations.
+and that take turns once more, which the ratio is of: the least of many times is too low by chance. A ratio above 1.03 is taken
+once more of longer turns, and both are written. --prepare builds all kernels into the cache and times none. --also adds kernels
+by their configurations.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ FORMATS = "4g32,2g128,8g32,p16,p64,p256"
 _LAUNCHES = 3  # of a glance
 _NEAR = 1.3  # times the least at a glance, up to which an algorithm is timed in turns
 _AGAIN = 2  # kernels of an algorithm that are
-_LONGER = 3  # times as long are the turns of two
+_LONGER, _LONGEST = 3, 12  # times as long are the turns of two, and those of two that lie far apart
+_WITHIN = 1.03
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,12 @@ class Product:
 @dataclass(frozen=True)
 class Chosen:
     """At one shape: seconds of what is chosen, and of the fastest kernel of each algorithm with its configuration; where that is
-    far from the fastest of all, at a glance."""
+    far from the fastest of all, at a glance. first: the ratio before the longest turns, 0 where there were none."""
 
     config: str
     seconds: float
     fastest: Mapping[str, tuple[float, str]]
+    first: float = 0.0
 
     @property
     def best(self) -> str:
@@ -150,14 +153,18 @@ class Choice:
         near = [t for texts in by_name.values() for t in texts[:_AGAIN] if seen[t] <= _NEAR * min(seen.values())]
         turns = HostTimer(built, threads, seconds)(self.workload, [(t, count) for t in dict.fromkeys([chosen, *near])], shape)
         taken = {text: found for (text, _), found in turns.items()}
-        rival = min(taken, key=taken.__getitem__)
-        if rival != chosen:
-            again = HostTimer(built, threads, _LONGER * seconds)(self.workload, [(chosen, count), (rival, count)], shape)
+        rival, first = min(taken, key=taken.__getitem__), 0.0
+        for longer in () if rival == chosen else (_LONGER, _LONGEST):
+            again = HostTimer(built, threads, longer * seconds)(self.workload, [(chosen, count), (rival, count)], shape)
             held = taken | {text: found for (text, _), found in again.items()}
             taken = {t: held[t] if t in (chosen, rival) else max(taken[t], held[rival]) for t in taken}
-        times = seen | taken
+            if longer == _LONGEST or taken[chosen] <= _WITHIN * taken[rival]:
+                break
+            first = taken[chosen] / taken[rival]
+        least = min(taken.values())  # what is slower at a glance is no faster in turns, whatever the clock did between
+        times = {text: max(found, least) for text, found in seen.items()} | taken
         fastest = {name: min((times[t], t) for t in {*texts[:_AGAIN], *({chosen} & {*texts})}) for name, texts in by_name.items()}
-        return Chosen(chosen, times[chosen], fastest)
+        return Chosen(chosen, times[chosen], fastest, first)
 
 
 def _glance(built: Built, workload: Workload, choices: Sequence[tuple[str, int]], shape: Dims) -> dict[str, float]:
@@ -223,11 +230,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                                            (given.tiles, 0.0 if given.prepare else given.seconds),
                                            [parse_config(c) for c in given.also]):
                     each = ", ".join(f"{name} {t * 1e6:.1f}" for name, (t, _) in sorted(found.fastest.items()))
-                    print(f"{form:8}{activations:6}{m:>4} rows {a or '':>2}  {found.seconds * 1e6:>8.1f} us {found.ratio:6.3f}  "
+                    print(f"{form:8}{activations:6}{m:>4} rows {a or '':>2}  {found.seconds * 1e6:>8.1f} us {found.ratio:6.3f}"
+                          f"{f' (first {found.first:.3f})' if found.first else ''}  "
                           f"{found.config}; {found.fastest[found.best][1] if found.ratio > 1 else 'the fastest'}; {each}",
                           flush=True)
                     command.append(given.json, [{
                         "format": form, "activations": activations, "rows": m, "bits": a, "k": k, "n": n,
-                        "threads": given.threads, "us": found.seconds * 1e6, "ratio": found.ratio, "chosen": found.config,
+                        "threads": given.threads, "us": found.seconds * 1e6, "ratio": found.ratio,
+                        "first": found.first, "chosen": found.config,
                         "fastest": {name: [t * 1e6, text] for name, (t, text) in found.fastest.items()}}])
     return 0

@@ -11,7 +11,7 @@ the sums of the even columns, less what was carried from the odd ones, and of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.pools import Pools
@@ -78,19 +78,21 @@ class PermuteTables:
         zero = constant(integer_type(16), 0, PERMUTED_COLUMNS // 2)
         return [zero] * (2 * self._planes)
 
-    def add(self, carried: Sequence[ir.Value], group: Index, named: Sequence[ir.Value]) -> list[ir.Value]:
-        """With what 64 indices of each book name."""
-        beyond = [self._beyond(index) for index in named]
-        found = [[self._plane(group, book, p, index, beyond[book]) for p in range(self._planes)]
-                 for book, index in enumerate(named)]
-        if self.bits:
-            return self._added_in_words(carried, found)
-        total: list[ir.Value] | None = None
-        for planes in found:
-            values = [arith.bitcast(carried[0].type, word) for word in self._words(planes)]
-            total = values if total is None else [arith.addf(a, b) for a, b in zip(total, values, strict=True)]
-        assert total is not None
-        return [arith.addf(a, b) for a, b in zip(carried, total, strict=True)]
+    def add(self, carried: Sequence[ir.Value], group: Index, named: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+        """With what 64 indices of each book name, of as many groups from `group` on. What follows the permutations of one is put
+        among those of the next, so that neither waits for the other's ports: a core looks no farther ahead than about two."""
+        done, kept = list(carried), list[ir.Value]()
+        behind: Iterator[None] = iter(())
+        for n, indices in enumerate(named):
+            for book, index in enumerate(indices):
+                planes = list[ir.Value]()
+                _alternate(self._permuted(group + n, book, index, planes), behind)
+                if self.bits:
+                    behind = self._added_in_words(done, planes)
+                else:
+                    behind = self._added(done, kept, planes, book == len(indices) - 1)
+        _alternate(behind, iter(()))
+        return done
 
     def finish(self, sums: Sequence[ir.Value], carried: Sequence[ir.Value]) -> list[ir.Value]:
         """The four vectors of sums, of what `begin` made of them and `add` added to it."""
@@ -112,15 +114,35 @@ class PermuteTables:
         linear = [vector.shuffle(total[2 * half], total[2 * half + 1], turn) for half in (0, 1) for turn in turns]
         return [arith.addi(a, b) for a, b in zip(sums, linear, strict=True)]
 
-    def _added_in_words(self, carried: Sequence[ir.Value], found: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+    def _added_in_words(self, sums: list[ir.Value], planes: Sequence[ir.Value]) -> Iterator[None]:
+        """Adds planes to sums of whole numbers; a step is one plane."""
         count = PERMUTED_COLUMNS // 2
-        kind, done = vector_type(integer_type(16), count), list(carried)
-        for planes in found:
-            for p, plane in enumerate(planes):
-                pairs = vector.bitcast(kind, plane)
-                done[2 * p] = arith.addi(done[2 * p], pairs)
-                done[2 * p + 1] = arith.addi(done[2 * p + 1], arith.shrui(pairs, constant(integer_type(16), 8, count)))
-        return done
+        kind = vector_type(integer_type(16), count)
+        for p, plane in enumerate(planes):
+            pairs = vector.bitcast(kind, plane)
+            sums[2 * p] = arith.addi(sums[2 * p], pairs)
+            sums[2 * p + 1] = arith.addi(sums[2 * p + 1], arith.shrui(pairs, constant(integer_type(16), 8, count)))
+            yield
+
+    def _added(self, sums: list[ir.Value], kept: list[ir.Value], planes: Sequence[ir.Value], last: bool) -> Iterator[None]:
+        """Puts planes together to f32 and adds them to what is kept of the books before, and for the last book to the sums; a
+        step is a register."""
+        split = self._unpacked if self._shuffles else self._apart
+        halves, kind = list[ir.Value](), vector_type(integer_type(32), LANES)
+        for n in range(4):
+            halves.append(split(planes[n // 2 * 2], planes[n // 2 * 2 + 1], 1, n % 2))
+            yield
+        for number in range(4):
+            word = split(halves[number // 2], halves[2 + number // 2], 2, number % 2)
+            value = arith.bitcast(sums[0].type, vector.bitcast(kind, word))
+            if len(kept) > number:
+                value = arith.addf(kept[number], value)
+            kept[number : number + 1] = [value]
+            if last:
+                sums[number] = arith.addf(sums[number], value)
+            yield
+        if last:
+            kept.clear()
 
     def _beyond(self, index: ir.Value) -> list[ir.Value]:
         """For each register of entries but the first, which of 64 indices take it, where none after it does."""
@@ -134,23 +156,20 @@ class PermuteTables:
         upper = arith.cmpi(arith.CmpIPredicate.slt, index, zero)
         return [odd, upper, arith.andi(odd, upper)]
 
-    def _plane(self, group: Index, book: int, plane: int, index: ir.Value, beyond: Sequence[ir.Value]) -> ir.Value:
-        """The bytes that 64 indices name."""
-        pools = self.products.pools
+    def _permuted(self, group: Index, book: int, index: ir.Value, planes: list[ir.Value]) -> Iterator[None]:
+        """Makes the planes of bytes that 64 indices name; a step is a permutation, of one plane after the other."""
+        pools, beyond = self.products.pools, self._beyond(index)
         entries, books = self.entries(pools), len(pools.books)
-        start = ((group * books + book) * self._planes + plane) * entries
-        parts = [self.tables.load([Index.ramp(start + first, PERMUTED_COLUMNS)]) for first in range(0, entries, PERMUTED_COLUMNS)]
-        found, *others = (intrinsic(_PERMUTE, index.type, [part, index]) for part in parts)
-        for mask, other in zip(beyond, others, strict=True):
-            found = arith.select(mask, other, found)
-        return found
-
-    def _words(self, planes: Sequence[ir.Value]) -> list[ir.Value]:
-        """Words of 32 bits of four planes of 64 bytes, in the order of `_place`."""
-        split = self._unpacked if self._shuffles else self._apart
-        low, high = (split(planes[n], planes[n + 1], 1) for n in (0, 2))
-        kind = vector_type(integer_type(32), LANES)
-        return [vector.bitcast(kind, word) for a, b in zip(low, high, strict=True) for word in split(a, b, 2)]
+        for first in range(0, entries, PERMUTED_COLUMNS):
+            for p in range(self._planes):
+                start = ((group * books + book) * self._planes + p) * entries
+                part = self.tables.load([Index.ramp(start + first, PERMUTED_COLUMNS)])
+                found = intrinsic(_PERMUTE, index.type, [part, index])
+                if first:
+                    planes[p] = arith.select(beyond[first // PERMUTED_COLUMNS - 1], found, planes[p])
+                else:
+                    planes.append(found)
+                yield
 
     @property
     def _shuffles(self) -> bool:
@@ -177,20 +196,31 @@ class PermuteTables:
         return [vector.shuffle(*pair, [lane + 4 * block for _, lane in places]) for pair in halves for block in (0, 1)]
 
     @staticmethod
-    def _unpacked(left: ir.Value, right: ir.Value, size: int) -> list[ir.Value]:
-        """The elements of `size` bytes of two registers side by side: of each 16 bytes the low half, and the high half."""
+    def _unpacked(left: ir.Value, right: ir.Value, size: int, half: int) -> ir.Value:
+        """The elements of `size` bytes of two registers side by side: of each 16 bytes the low half, or the high half."""
         each, count = 16 // size, PERMUTED_COLUMNS // size
         a, b = (vector.bitcast(vector_type(integer_type(8 * size), count), v) for v in (left, right))
-        return [vector.shuffle(a, b, [x for block in range(0, count, each) for i in range(first, first + each // 2)
-                                      for x in (block + i, block + i + count)]) for first in (0, each // 2)]
+        first = half * each // 2
+        return vector.shuffle(a, b, [x for block in range(0, count, each) for i in range(first, first + each // 2)
+                                     for x in (block + i, block + i + count)])
 
-    def _apart(self, left: ir.Value, right: ir.Value, size: int) -> list[ir.Value]:
-        """The elements of even numbers of two registers side by side, and those of odd ones, of `size` bytes."""
+    def _apart(self, left: ir.Value, right: ir.Value, size: int, half: int) -> ir.Value:
+        """The elements of even numbers of two registers side by side, or those of odd ones, of `size` bytes."""
         wide, count = integer_type(16 * size), PERMUTED_COLUMNS // (2 * size)
         a, b, lower = (vector.bitcast(vector_type(wide, count), v) for v in (
             left, right, self.masks.load([Index.ramp(Index((size - 1) * LANES), LANES)])))
-        moved, upper = constant(wide, 8 * size, count), arith.xori(lower, constant(wide, -1, count))
-        return [arith.ori(arith.andi(a, lower), arith.shli(b, moved)), arith.ori(arith.shrui(a, moved), arith.andi(b, upper))]
+        moved = constant(wide, 8 * size, count)
+        if half:
+            return arith.ori(arith.shrui(a, moved), arith.andi(b, arith.xori(lower, constant(wide, -1, count))))
+        return arith.ori(arith.andi(a, lower), arith.shli(b, moved))
+
+
+def _alternate(first: Iterator[None], second: Iterator[None]) -> None:
+    """Takes steps of both in turns, to the end of both."""
+    for _ in first:
+        next(second, None)
+    for _ in second:
+        pass
 
 
 def _eights(half: int) -> list[int]:

@@ -260,12 +260,9 @@ class PoolsEmitter:
         at = [[Index.ramp(number * tile + LANES * n, LANES)] for n in range(PERMUTED_COLUMNS // LANES)]
 
         def turn(i: Index, many: int, given: Sequence[ir.Value]) -> list[ir.Value]:
-            done = list(given)
             self._fetch_lines(ahead, group, [i * tile + line for line in range(0, many * tile, LINE)])
-            for n in range(many):
-                halves = [[m.load([Index.ramp((i + n) * tile, tile)]) for m in pair] for pair in named]
-                done = tables.add(done, i + n, [vector.shuffle(*pair, list(range(2 * tile))) for pair in halves])
-            return done
+            halves = [[[m.load([Index.ramp((i + n) * tile, tile)]) for m in pair] for pair in named] for n in range(many)]
+            return tables.add(given, i, [[vector.shuffle(*pair, list(range(2 * tile))) for pair in books] for books in halves])
 
         before = [sums.load(a) for a in at]
         carried, whole = tables.begin(before), groups // _PERMUTED_TURN * _PERMUTED_TURN

@@ -30,10 +30,8 @@ class Thresholds:
 
     few_rows: int = threshold(4, unit="rows, up to which a block of as many decodes the columns in registers",
                               operator="codes_u4g32_768x768", results=_BUSY)
-    tall_rows: int = threshold(6, unit="rows of such a block where registers are many and hold a table of values",
+    tall_rows: int = threshold(6, unit="rows of such a block where registers are many",
                                operator="codes_u4g32_768x768", results=_XEON)
-    joined_rows: int = threshold(6, unit="rows of codes of several tensors, up to which blocks of two vectors do",
-                                 operator="codes_u4g32_768x768", results=_XEON)
     long_group: int = threshold(128, unit="values with one scale, from which blocks of two vectors do in place of those of one",
                                 operator="codes_u4g32_768x768", results=_XEON)
     long_rows: int = threshold(16, unit="rows, up to which these do for codes of up to 2 bits", operator="codes_u4g32_768x768",
@@ -58,14 +56,11 @@ def default(workload: Workload, limits: HostLimits,
     form, tall, at = Format.of(workload), limits.vector_registers >= 32, thresholds
     assert form is not None
     block = HostCodesConfig(at.tall_rows if tall else at.few_rows, nv, lanes, exact_tails=True)
-    if tall and not _by_table(block, workload, limits).table:
-        block = replace(block, mr=at.few_rows)
-    few = block.mr if form.planes == 1 else at.few_rows
     one = HostCodesConfig(at.one_vector, 1, lanes, exact_tails=True)
     two = replace(one, nv=2) if tall and tile % (2 * lanes) == 0 else one
-    wide = two if form.planes == 1 and (not form.group or form.group >= at.long_group) and form.bits <= 4 else one
+    wide = one if form.planes == 1 and 0 < form.group < at.long_group else two
     cases = [(1, HostCodesConfig(1, nv, lanes)), (2, HostCodesConfig(2, nv, lanes))]
-    cases += [(few, block)] if form.planes == 1 or two == one else [(at.joined_rows, two)]
+    cases += [(block.mr, block)] if form.planes == 1 or two == one else []
     cases.append((at.one_vector, wide))
     if wide != one and form.bits <= 2:
         cases.append((at.long_rows, wide))

@@ -165,3 +165,28 @@ def test_parts_of_one_step_are_added_once(batch: int) -> None:
     np.testing.assert_allclose(total, x.astype(np.float64).sum(), rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(mean, x.astype(np.float64).mean(), rtol=1e-5, atol=1e-6)
     assert (most, whole) == (x.max(), n.sum())
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_units_of_columns_add_in_the_order_of_units_of_parts(columns: int) -> None:
+    """While what is read stays in the second cache a work unit has columns of all parts, beyond it a part."""
+    g = ops.Graph()
+    x, y = g.input("x", ["T", columns]), g.input("y", ["T", columns])
+    g.output(ops.sum(x, [0]))
+    g.output(ops.max(x + y, [0]))
+    fn = tw.compile(g, {"T": (0, 16384)})
+    [table] = [t for t in fn.program.tables if "part" in t.name]
+    assert ["axis=lane" in k.config for k in table.kernels].count(True) == 1 and len(table.kernels) == 2
+    size = int(table.kernels[0].config.partition("block=")[2].rstrip("}"))
+    for rows in (0, 1, size + 1, 2 * size, 16384):
+        x, y = (np.random.default_rng(n).standard_normal((rows, columns)).astype(np.float32) for n in range(2))
+        total = np.zeros(columns, np.float32)
+        for first in range(0, rows, size):
+            part = np.full(columns, -0.0, np.float32)
+            for row in range(first, min(first + size, rows)):
+                part += x[row]
+            total += part
+        for threads in (1, 2):
+            found, most = fn(x, y, threads=threads)
+            np.testing.assert_array_equal(found, total)
+            np.testing.assert_array_equal(most, (x + y).max(0, initial=-np.inf))

@@ -1,4 +1,5 @@
 // RUN: tilewright opt %s --pass 'tile{config="host_rows{unroll=2 rows=4 block=32}"},emit-micro-kernel' | filecheck %s
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane block=32}"},emit-micro-kernel' | filecheck %s --check-prefix=COLUMNS
 
 // Sums down the rows alone: four rows go side by side, and what a part has so far is read and written once for all of these.
 // CHECK: llvm.func internal @kernel_body
@@ -9,6 +10,16 @@
 // CHECK-COUNT-4: arith.addf %{{.+}} : vector<16xf32>
 // CHECK-NEXT: arith.muli
 // CHECK: llvm.store
+
+// A work unit of four vectors of columns: a part is summed up in registers over its rows and stored once.
+// COLUMNS: llvm.func internal @kernel_body
+// COLUMNS: scf.if
+// COLUMNS: scf.for
+// COLUMNS: scf.for {{.+}} iter_args
+// COLUMNS-NOT: llvm.store
+// COLUMNS-COUNT-4: arith.addf %{{.+}} : vector<16xf32>
+// COLUMNS: scf.yield
+// COLUMNS-COUNT-4: llvm.store
 func.func @workload(%x: tensor<?x768xf32> {tw.dims = ["d0", "768"], tw.unit = 1}, %d0: index {tw.dims = ["d0"]},
                     %d1: index {tw.dims = ["d1"]}) -> (tensor<?x768xf32> {tw.dims = ["d1", "768"], tw.unit = 1}) {
   %none = arith.constant -0.0 : f32

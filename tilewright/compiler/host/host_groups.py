@@ -3,7 +3,8 @@
 Each call has an entry of four words: its work in units of GRAIN, the work units of its kernel, the kernel, its slots. Threads
 take the work of a phase in pieces, so that they share it by what it takes, and whoever has a piece runs those units of the
 kernels that begin there. Who finds none left waits until all of the phase is done, then goes on with the next one. Nobody waits
-who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result.
+who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result. Phases of little
+work at the end are the caller's alone: the others leave before, so that nobody else reads the words that it waits for.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ llvm.func internal @tw_phases(%head: !llvm.ptr, %begin: i64, %end: i64, %workspa
   %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
   %threads = llvm.load %threads_at : !llvm.ptr -> i64
   %twofold = llvm.add %threads, %threads : i64
+  %shared_at = llvm.getelementptr %head[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %shared = llvm.load %shared_at : !llvm.ptr -> i64
   llvm.br ^turn(%begin : i64)
 ^turn(%turn: i64):
   %turns = llvm.icmp "slt" %turn, %end : i64
@@ -156,7 +159,9 @@ $FIELDS
   %before = llvm.atomicrmw add %done_at, %own acq_rel {alignment = 8 : i64} : !llvm.ptr, i64
   llvm.br ^waits
 ^waits:
-  %ends = llvm.icmp "eq" %number, %count : i64
+  %helps = llvm.icmp "ne" %turn, %zero : i64
+  %left_over = llvm.select %helps, %shared, %count : i1, i64
+  %ends = llvm.icmp "sge" %number, %left_over : i64
   llvm.cond_br %ends, ^over, ^wait(%zero : i64)
 ^wait(%waited: i64):
   %done = llvm.load %done_at atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
@@ -192,8 +197,8 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i
   %claim = llvm.mlir.constant(CLAIM : i64) : i64
   %bits = llvm.mlir.constant(31 : i64) : i64
   %count = llvm.load %head : !llvm.ptr -> i64
-  llvm.br ^phase(%one, %one, %zero : i64, i64, i64)
-^phase(%number: i64, %useful: i64, %before: i64):
+  llvm.br ^phase(%one, %one, %zero, %zero : i64, i64, i64, i64)
+^phase(%number: i64, %useful: i64, %before: i64, %large: i64):
 $FIELDS
   %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
   %calls = llvm.load %group : !llvm.ptr -> i64
@@ -224,13 +229,16 @@ $FIELDS
   llvm.store %least, %least_at : i64, !llvm.ptr
   llvm.store %zero, %done_at : i64, !llvm.ptr
   %used = llvm.select %little, %useful, %threads : i1, i64
+  %last_large = llvm.select %little, %large, %number : i1, i64
   %following = llvm.add %number, %one : i64
   %all = llvm.add %before, %sum : i64
   %phases = llvm.icmp "slt" %number, %count : i64
-  llvm.cond_br %phases, ^phase(%following, %used, %all : i64, i64, i64), ^launch
+  llvm.cond_br %phases, ^phase(%following, %used, %all, %last_large : i64, i64, i64, i64), ^launch
 ^launch:
   %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.store %used, %threads_at : i64, !llvm.ptr
+  %shared_at = llvm.getelementptr %head[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.store %last_large, %shared_at : i64, !llvm.ptr
   %field = llvm.getelementptr %table[LOOP] : (!llvm.ptr) -> !llvm.ptr, i64
   %loop = llvm.load %field : !llvm.ptr -> !llvm.ptr
 $CHOSEN
@@ -245,9 +253,10 @@ def together_ir(arch: str) -> str:
     """The functions `tw_together(table, head, threads, workspaces, stride)` and what it loops with.
 
     head: PHASE words, the first of which is the number of phases; then for each phase as many, of which the second is the address
-    of its group; all others are filled here. A group is the number of its calls, then their entries. The parallel loop has a unit
-    for each thread, which goes through all phases: the caller's takes work from the front, every other one from the back, so that
-    what one phase leaves in a core's cache is there for the next. arch: in LLVM's words.
+    of its group; all others are filled here, the third of the head with the number of the last phase that is no little one. A
+    group is the number of its calls, then their entries. The parallel loop has a unit for each thread, which goes through all
+    phases: the caller's takes work from the front, every other one from the back, so that what one phase leaves in a core's cache
+    is there for the next. arch: in LLVM's words.
 
     `tw_share(kernel, slots, units, work, low, high, workspace)` runs those of a kernel's units that begin in its pieces
     [low, high) of `work`.

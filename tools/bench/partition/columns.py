@@ -3,15 +3,19 @@
     python -m tools.bench columns [--threads 1] [--rows 128,512,2048] [--json out.jsonl]
 
 The reader is a loop of vector loads over the same memory, on as many threads, which does not come back to Python between its
-passes. "of read" is the speed at which a call from Python reads over that of the reader; the others are times over ours. All are
-of turns taken one after the other and need a quiet machine. The process is bound to as many cores as threads.
+passes. "of read" is the speed at which a call from Python reads over that of the reader; the others are times over ours. Each
+system is a process of its own, bound to as many cores as threads; they take turns, and stand still meanwhile: threads of one that
+wait for work would take the cores of the next. All need a quiet machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
+import os
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,20 +25,23 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.runtime.host.benchmark import Timing, time_beside, time_call, warm_up
+from tilewright.runtime.host.benchmark import Timing, warm_up
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.host.host_target import host_target
 from tilewright.runtime.host.object_code import emit_object
 from tilewright.runtime.target import Target
 from tools.bench import command
-from tools.bench.partition.compare_partition import Bench, Peers, summary, tensors, xla_of
+from tools.bench.harness.interleave import Worker, rounds
+from tools.bench.harness.serve import Call, serve
+from tools.bench.partition.compare_partition import Bench, summary, tensors, xla_of
 from tools.bench.partition.inductor import compiled
 from tools.bench.partition.launched import shown
 from tools.bench.partition.training import COLUMNS, Workload
 
 _VECTORS, _LANES = 8, 16  # of a step, words of one
 STEP = _VECTORS * _LANES * 4  # bytes
-_TURN, _LINE = 0.001, 64  # seconds of a turn at least; bytes, across which it reads at half its speed
+_TURN, _LINE = 0.003, 64  # seconds that a reader reads at once, at least; bytes, across which it reads at half its speed
+_SYSTEMS = ("ours", "reader", "inductor", "torch", "xla")
 
 
 def _reader_ir() -> str:
@@ -81,7 +88,7 @@ class Reader:
         self._code = load_native([emit_object(_reader_ir(), host_target(Target.parse("host")))])
         arguments = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
         self._read = ctypes.CFUNCTYPE(None, *arguments)(self._code.address("read"))
-        self._threads = threads
+        self._threads, self._cores = threads, sorted(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(threads)
 
     def folded(self, array: np.ndarray, passes: int = 1) -> np.ndarray:
@@ -90,6 +97,7 @@ class Reader:
         found = np.zeros((self._threads, _LANES), np.uint32)
 
         def run(thread: int) -> None:
+            os.sched_setaffinity(0, {self._cores[thread % len(self._cores)]})
             part = parts[thread]
             self._read(part.ctypes.data, part.nbytes // STEP, passes, found[thread].ctypes.data)
 
@@ -114,41 +122,70 @@ def placed(torch: Any, tensors: Sequence[Any]) -> tuple[np.ndarray, tuple[Any, .
     return memory, tuple(found)
 
 
-def measured(bench: Bench, reader: Reader, workload: Workload, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+@functools.cache
+def _bench(name: str, threads: int, system: str) -> Bench:
+    import torch
+
+    torch.set_num_threads(threads)
+    return Bench(torch, xla_of(threads) if system == "xla" else None, next(w for w in COLUMNS if w.name == name), threads)
+
+
+@functools.cache
+def _function(name: str, threads: int, system: str) -> Callable[..., Any]:
+    bench = _bench(name, threads, system)
+    if system == "ours":
+        module, example, dynamic = bench.exported()
+        return tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": threads})
+    return compiled(bench.torch, bench.function) if system == "inductor" else bench.function
+
+
+def prepared(system: str, threads: int, request: dict[str, Any]) -> tuple[Call, dict[str, Any]]:
+    """A call of a system, and how often it reads what the others read once."""
+    bench = _bench(request["workload"], threads, system)
+    memory, given = placed(bench.torch, tensors(bench.torch, bench.workload.given, request["rows"]))
+    if system == "reader":
+        call, passes = Reader(threads).bound(memory)
+        return call, {"passes": passes}
+    if system == "xla":
+        return (bench.xla.bound(bench.theirs, given), {"passes": 1}) if bench.xla else (lambda: None, {"passes": 0})
+    return partial(_function(request["workload"], threads, system), *given), {"passes": 1}
+
+
+def measured(workload: Workload, workers: dict[str, Worker], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A record for each number of rows."""
-    module, example, dynamic = bench.exported()
-    ours = tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": args.threads})
-    theirs = compiled(bench.torch, bench.function)
-    timing = Timing(batch=args.seconds / Timing.most, longest=args.seconds, turn=_TURN)
     for rows in map(int, args.rows.split(",")):
-        memory, given = placed(bench.torch, tensors(bench.torch, workload.given, rows))
-        own = partial(ours, *given)
-        read, passes = reader.bound(memory)
-        peers: Peers = {"inductor": partial(theirs, *given), "torch": partial(bench.function, *given)}
-        if bench.xla:
-            peers["xla"] = bench.xla.bound(bench.theirs, given)
-        ratios = {name: statistics.median(time_beside(peer, own, timing)) for name, peer in peers.items()}
-        share = statistics.median(time_beside(read, own, timing)) / passes
-        us = statistics.median(time_call(own, timing)) * 1e6
-        yield {"workload": workload.name, "rows": rows, "threads": args.threads, "us": us, **ratios, "of read": share}
+        passes = {name: worker.ask(do="prepare", workload=workload.name, rows=rows)["passes"] for name, worker in workers.items()}
+        taken = rounds({name: workers[name].turn for name, count in passes.items() if count}, args.rounds, args.seconds)
+        each = {name: [t / passes[name] for t in times] for name, times in taken.items()}
+        ratios = {name: statistics.median(t / own for t, own in zip(times, each["ours"], strict=True))
+                  for name, times in each.items()}
+        us = statistics.median(each["ours"]) * 1e6
+        peers = {name: ratios[name] for name in _SYSTEMS[2:] if name in ratios}
+        yield {"workload": workload.name, "rows": rows, "threads": args.threads, "us": us, **peers, "of read": ratios["reader"]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = command.parser("columns", __doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", default="128,512,2048")
-    parser.add_argument("--seconds", type=float, default=0.3, help="longest measuring time at a shape, for each peer")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.3, help="measuring time at a shape, for each system")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
-    xla = xla_of(args.threads)
-    import torch
-
-    torch.set_num_threads(args.threads)
-    reader, records = Reader(args.threads), []
-    for workload in COLUMNS:
-        for record in measured(Bench(torch, xla, workload, args.threads), reader, workload, args):
-            print(shown(record), flush=True)
-            records.append(record)
+    workers = {name: Worker(name, args.threads, module="tools.bench.partition.columns") for name in _SYSTEMS}
+    records = []
+    try:
+        for workload in COLUMNS:
+            for record in measured(workload, workers, args):
+                print(shown(record), flush=True)
+                records.append(record)
+    finally:
+        for worker in workers.values():
+            worker.close()
     command.append(args.json, records)
     print(summary(records))
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve(int(sys.argv[2]), partial(prepared, sys.argv[1], int(sys.argv[2]))))

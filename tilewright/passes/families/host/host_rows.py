@@ -2,7 +2,7 @@
 
 A row goes through sweeps. A sweep walks the columns with several vector accumulators that join in a fixed order at its end,
 so that the bits do not depend on threads. Costly values that a later sweep needs again are stored meanwhile. Reductions in parts
-down the rows (passes/analysis/parts.py) are added to as rows pass by; a work unit is then a part.
+down the rows (passes/analysis/parts.py) are added to as rows pass by; a work unit is then a part, or some columns of all parts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
+from tilewright.passes.families.host.host_part_columns import PartColumns, tile_columns
 from tilewright.passes.families.host.host_row_columns import RowColumns, product_of
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
 from tilewright.passes.families.host.host_row_parts import RowParts
@@ -25,6 +26,8 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     mark_shares(kernel.ops())
     mark_maxima(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
+    if config.axis == "lane" and program.parts:
+        return kernel.build(lambda begin, end, _: PartColumns(kernel, program, config).emit(begin, end))
     if config.axis == "lane":
         return kernel.build(lambda begin, end, workspace: RowLanes(kernel, program, config).emit(begin, end, workspace))
     walker = RowParts if program.parts else RowColumns
@@ -34,6 +37,9 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
 def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:
     """Units of `block` rows; with a row per lane, of some vectors of rows."""
     program = RowProgram(frame.ops(), frame.results, frame.shapes)
+    if config.axis == "lane" and program.parts:
+        tile_columns(program, config, tiler)
+        return
     if config.axis == "lane":
         tile_lanes(frame, program, config, tiler)
         return

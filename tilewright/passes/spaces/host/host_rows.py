@@ -11,7 +11,7 @@ from itertools import product
 from typing import ClassVar
 
 from tilewright.passes.spaces.tile_config import TileConfig
-from tilewright.passes.spaces.workload import Workload
+from tilewright.passes.spaces.workload import Axis, Workload
 from tilewright.runtime.limits import HostLimits
 
 MAX_VECTORS = 16  # of an unrolled row
@@ -22,10 +22,11 @@ LEAN = 8  # vectors, above which an unrolled row has one accumulator
 class HostRowsConfig(TileConfig):
     """Choices of one row kernel.
 
-    axis: "column" (vectors along the columns, joined at the end of a sweep) or "lane" (vectors along a row axis, a row per
-    lane). lanes: elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls
-    rows of at most n vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers
-    between sweeps. block: rows (chunks of lanes) in one work unit; with reductions in parts, of the first row loop.
+    axis: "column" (vectors along the columns, joined at the end of a sweep) or "lane" (vectors along an axis that is kept, whose
+    elements have a lane each: a row axis, or that of the columns where sums down the rows in parts are all there is). lanes:
+    elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls rows of at most n
+    vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers between sweeps. block:
+    rows (chunks of lanes) in one work unit; with reductions in parts, rows of a part.
     """
 
     family: ClassVar[str] = "host_rows"
@@ -65,8 +66,10 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return "counts-positive: unroll, rows and block are at least 1, vectors at least 0"
     if not columns:
         return "has-columns: the workload reduces nothing"
-    if workload.part_rows and (c.axis == "lane" or c.block != workload.part_rows):
-        return f"parts-along-columns: a work unit is a part of {workload.part_rows} rows, with vectors along the columns"
+    if workload.part_rows and c.block != workload.part_rows:
+        return f"parts-of-rows: a part has {workload.part_rows} rows, not {c.block}"
+    if c.axis == "lane" and workload.part_rows and not sums_alone(workload):
+        return "parts-along-columns: rows have work of their own beside the parts, with vectors along the columns"
     if c.axis == "lane":
         if all(loop.role == "col" for loop in workload.loops):
             return "lane-axis: the workload has no row axis to put on lanes"
@@ -88,6 +91,14 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
     if c.block % c.rows and not workload.part_rows:
         return f"block-whole: {c.block} rows in a unit are no multiple of {c.rows}"
     return None
+
+
+def sums_alone(workload: Workload) -> bool:
+    """Are sums in parts, down rows of one axis of columns, all that a workload gives?"""
+    roles = sorted(loop.role for loop in workload.loops)
+    [row] = [n for n, loop in enumerate(workload.loops) if loop.role == "row"] if roles == ["col", "row"] else [-1]
+    parts = [len(o.axes) == 2 and o.axes[0] == Axis((row,), (0,)) for o in workload.outputs]
+    return workload.part_rows > 0 and row >= 0 and all(parts) and workload.reductions == len(parts)
 
 
 def widest_bytes(workload: Workload) -> int:

@@ -15,14 +15,15 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 def kernel_cost(config: HostRowsConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     size = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
-    across = config.axis == "lane"
+    columns = bool(config.axis == "lane" and workload.part_rows)  # have a lane each
+    across = config.axis == "lane" and not columns
     step = config.lanes * (config.vectors or config.unroll)
     rows_a_unit = config.block * (config.lanes if across else 1)
     return KernelCost(
-        coordinates={**fields_of(config), "axis": float(across)},
+        coordinates={**fields_of(config), "axis": float(config.axis == "lane")},
         tiles={"rows": config.lanes} if across else {"rows": config.rows, "columns": config.lanes},
         pads={"rows": config.lanes} if across else {"columns": config.lanes},
-        units={"rows": rows_a_unit, "columns": 0},
+        units={"rows": 0, "columns": step} if columns else {"rows": rows_a_unit, "columns": 0},
         most={"columns": config.vectors * config.lanes} if config.vectors else {},
         footprints={"rows_kept": Footprint((config.lanes if across else config.rows) * size, "columns")},
         features={

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig
+from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, sums_alone
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, switch
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
 from tilewright.runtime.shape import Expr
 
 
@@ -23,6 +23,8 @@ class Thresholds:
     transcendental_vectors: int = threshold(MAX_VECTORS, unit="vectors of a row with exponentials, up to which it is unrolled "
                                             "with 16 registers", operator="softmax",
                                             results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
+    parts_by_columns: int = threshold(1, unit="second caches that sums in parts read at most for units to have columns",
+                                      operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
     rows_of_parts: int = threshold(4, unit="rows that are added to a part side by side, without exponentials",
                                    operator="layernorm", results="not kept: sums along 512 and 2048 rows of 768 columns, one row "
                                    "was 0.8x; no operator of the bench sums along rows")
@@ -35,7 +37,21 @@ def default(workload: Workload, limits: HostLimits,
     if workload.part_rows:
         rows = 1 if workload.transcendentals else thresholds.rows_of_parts
         configs = tuple(replace(c, rows=rows, block=workload.part_rows) for c in configs)
+    if sums_alone(workload):
+        return _by_columns(workload, limits, thresholds, configs, root)
     return configs, root
+
+
+def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],
+                root: Node) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """Sums in parts whose operands stay in the second caches: each thread has columns then, and finds them there again."""
+    few = HostRowsConfig("lane", limits.lanes(_column_bytes(workload)), unroll=4, block=workload.part_rows)
+    bytes_read = workload.bytes
+    most = thresholds.parts_by_columns * limits.l2
+    known = bytes_read.constant
+    if known is not None:
+        return ((few,), Leaf(0)) if known <= most else (configs, root)
+    return (*configs, few), Split(str(bytes_read), most, Leaf(len(configs)), root)
 
 
 def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:

@@ -1,0 +1,37 @@
+"""Sums down the rows in parts and nothing else: what has work units of columns, and what of parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.passes.spaces.host.host_rows import why_invalid
+from tilewright.passes.spaces.host.host_rows_heuristics import default
+from tilewright.passes.spaces.workload import Axis, Kind, Loop, Operand, Workload
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import DispatchTable
+from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
+
+AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024, 32 * 1024 * 1024, 2)
+
+
+def sums_in_parts(outputs: int = 1, reductions: int = 1, step: int = 0) -> Workload:
+    """Sums down the rows of 96 columns, each part over 64 of them. step: of the first axis of a result, by rows."""
+    part = Axis((1,), (step,))
+    given = Operand(DType("f32"), (Expr.dim("d0"), Expr.of(96)), 1, axes=(Axis((1,), (1,)), Axis((0,), (1,))))
+    made = Operand(DType("f32"), (Expr.dim("d1"), Expr.of(96)), 1, axes=(part, Axis((0,), (1,))))
+    return Workload("k", "part_add", Kind.ROWS, "", ("d0", "d1"), (given,), (made,) * outputs,
+                    (Loop("col", Expr.of(96)), Loop("row", Expr.dim("d0"))), Expr.of(0), Expr.dim("d0") * 384,
+                    part_rows=64, reductions=reductions)
+
+
+def test_sums_in_parts_alone_have_units_of_columns_while_the_second_cache_holds_them() -> None:
+    configs, root = default(sums_in_parts(), AVX512)
+    table = DispatchTable("", "part_add", ("d0", "d1"), (), root)
+    few, many = (configs[table.select({"d0": rows, "d1": 1}).kernel] for rows in (2730, 2731))
+    assert (few.axis, few.block, few.unroll) == ("lane", 64, 4) and many.axis == "column"
+    for other in (sums_in_parts(reductions=2), sums_in_parts(step=1)):
+        assert {c.axis for c in default(other, AVX512)[0]} == {"column"}
+        assert "parts-along-columns" in (why_invalid(few, other, AVX512) or "")
+    assert why_invalid(few, sums_in_parts(2, 2), AVX512) is None
+    assert "parts-of-rows" in (why_invalid(replace(few, block=32), sums_in_parts(), AVX512) or "")

@@ -1,0 +1,91 @@
+"""Sums down the rows in parts and nothing else, by columns: a work unit has some vectors of columns, of all parts.
+
+A part is summed up in registers and written once, in the same order as by units of a part each (host_row_parts.py), so the bits
+are the same. What is read stays in the caches of the thread that has these columns, and so do the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.passes.analysis.row_program import RowProgram
+from tilewright.passes.codegen.emit import lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.host.host_rows import HostRowsConfig
+
+
+def tile_columns(program: RowProgram, config: HostRowsConfig, tiler: Tiler) -> None:
+    """Units of some vectors of columns."""
+    [axis], wide = program.columns, config.lanes * config.unroll
+    extent = program.frame[axis]
+
+    def parts(place: list[Index]) -> dict[str, Part]:
+        return {"lanes": tiler.span(place[0], wide, extent)}
+
+    tiler.loop([extent.ceildiv(wide)], parts, {value: {"lanes": (1,)} for value in program.results})
+
+
+class PartColumns(HostRowEmitter):
+    """`unroll` vectors of columns side by side, an accumulator each; the last columns one masked vector at a time."""
+
+    def emit(self, begin: Index, end: Index) -> Grid:
+        program, c = self.program, self.config
+        if len(program.columns) != 1 or program.has_row_work or any(p.whole for p in program.parts.values()):
+            raise ValueError("wanted sums down the rows of one axis of columns, and nothing else")
+        [axis], wide = program.columns, c.lanes * c.unroll
+        extent = self.sizes[axis]
+
+        def unit(number: Index) -> None:
+            first = number * wide
+
+            def rest() -> None:
+                loop(first, extent, c.lanes, lambda i: self._parts([Index.ramp(i, c.lanes)],
+                                                                  lane_mask(extent - i, c.lanes, self.index)), index=self.index)
+
+            when((first + wide).le(extent),
+                 lambda: self._parts([Index.ramp(first + k * c.lanes, c.lanes) for k in range(c.unroll)], None), rest)
+
+        loop(begin, end, 1, unit, index=self.index)
+        return Grid(self.workspace)
+
+    def _parts(self, vectors: Sequence[Index], mask: ir.Value | None) -> None:
+        """All parts of these columns."""
+        size, rows = self.program.part_rows, self.sizes[self.program.rows[0]]
+
+        def part(number: Index) -> None:
+            self.part = number
+            memories = [self.part_memory(op) for op in self.program.sweeps[0].parts]
+            ends = self._rows(number * size, (number * size + size).min(rows), vectors, mask)
+            for k, column in enumerate(vectors):
+                for n, (op, (memory, _)) in enumerate(zip(self.program.sweeps[0].parts, memories, strict=True)):
+                    memory.store(ends[k * len(memories) + n], self.part_coords(op, self._at({}, column)), mask)
+
+        loop(0, (rows + (size - 1)) // size, 1, part, index=self.index)
+
+    def _rows(self, lo: Index, hi: Index, vectors: Sequence[Index], mask: ir.Value | None) -> list[ir.Value]:
+        """What rows [lo, hi) of the first row axis add up to."""
+        neutral = [self.part_memory(op)[1].neutral(self.lanes) for op in self.program.sweeps[0].parts]
+
+        def nest(axes: Sequence[int], fixed: dict[int, Index]) -> Callable[..., list[ir.Value]]:
+            def body(i: Index, *carried: ir.Value) -> list[ir.Value]:
+                at = {**fixed, axes[0]: i}
+                if len(axes) > 1:
+                    return loop(0, self.sizes[axes[1]], 1, nest(axes[1:], at), carried, self.index)
+                left, made = iter(carried), list[ir.Value]()
+                for column in vectors:
+                    with self.ev.kept():
+                        values = self.part_values(0, self._at(at, column), mask)
+                        made += [joined(value, next(left)) for _, _, joined, value in values]
+                return made
+
+            return body
+
+        return loop(lo, hi, 1, nest(self.program.rows, {}), neutral * len(vectors), self.index)
+
+    def _at(self, rows: dict[int, Index], column: Index) -> list[Index]:
+        [axis] = self.program.columns
+        return [column if a == axis else rows.get(a, Index(0)) for a in range(len(self.sizes))]

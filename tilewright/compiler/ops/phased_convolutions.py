@@ -7,8 +7,9 @@ the same places of x, whose results are laid beside each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from tilewright.compiler.ops.body import Body, Scalar
 from tilewright.compiler.ops.graph import Size, Tensor
@@ -19,6 +20,10 @@ from tilewright.compiler.ops.slicing import flip, slice_axis, window
 from tilewright.compiler.ops.sliding_windows import SlidingWindow
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
+
+# 5x5 by steps of 2, 64 to 32 channels at 16 x 16: 2.8 times as fast as four contractions (AVX2: 1.8 to 2.1); 3x3, 16/9 of the
+# products, 1.0 to 1.55 times with AVX-512 and .75 to .96 with AVX2, and stay four
+_MOST_WIDER = 1.5
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,16 @@ def phased(x: Tensor, w: Tensor, plain: SlidingWindow, more: Sequence[Expr], dty
     """The transposed convolution of x [N, C, ...] by w [C, F, K...], added in `dtype`.
 
     plain: the window of the convolution that it transposes, not dilated; more: elements that are added at the end of each axis.
+    A weight that a few zeros complete to whole steps gets them: then all phases have as many taps, and are one contraction. What
+    infinities and NaN make of these zeros is not computed apart.
     """
     rank = len(plain.extents)
+    missing = [-k % s for k, s in zip(plain.extents, plain.strides, strict=True)]
+    wider = tuple(k + m for k, m in zip(plain.extents, missing, strict=True))
+    if rank == 2 and any(missing) and prod(wider) <= _MOST_WIDER * prod(plain.extents):
+        w = pad(w, [0, 0, 0, 0], [0, 0, *missing])
+        padding = tuple((low, Expr.of(high) + m) for (low, high), m in zip(plain.padding, missing, strict=True))
+        plain = replace(plain, extents=wider, padding=padding)
     spatial = x.dims[2:]
     begins = [Expr.of(low) for low, _ in plain.padding]
     ends = [(d - 1) * s + k - Expr.of(high) + m for d, s, k, (_, high), m in zip(

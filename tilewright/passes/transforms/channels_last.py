@@ -4,11 +4,11 @@ So the filters lie along the vectors and a block of pixels reads runs of channel
 own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations
 and windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
 channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one.
-Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty. A 1x1
-convolution of enough pixels is a product with pixels along the vectors instead, and moves nothing but, where it steps over
-pixels, those that it reads; so is a transposed one whose phases read one place each, whose result is copied
-(phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution whose result no other
-reads. Convolutions over one axis have filters along the vectors where their rows are short.
+Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty, and follow
+a result that is written channels last. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead,
+and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place each,
+whose result is copied (phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution
+whose result no other reads. Convolutions over one axis have filters along the vectors where their rows are short.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.transforms.channel_windows import FIRST, LAST, SAME, is_window, window_loops
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
@@ -49,11 +50,7 @@ NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 window
 # 3x3, 5x5 and 7x7 windows, steps of 1 and 2: with 1 to 4 channels 1.05 to 2.1 times as fast, with 8 to 32 0.84 to 1.16 times
 FEW_CHANNELS = 4
 _CONVOLUTION, _SEQUENCE = "linalg.conv_2d_nchw_fchw", "linalg.conv_1d_ncw_fcw"
-_POOLING = ("linalg.pooling_nchw_max", "linalg.pooling_nchw_sum")
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
-_LAST = (0, 2, 3, 1)  # the axis of a channels-first image at each axis of the channels-last one
-_FIRST = (0, 3, 1, 2)
-_SAME = (0, 1, 2, 3)
 _GROUPS = (0, 1, 3, 4)  # the axis of [n, group, channel, row, column] at each axis of the image; of groups, at its channels
 
 
@@ -98,9 +95,13 @@ class _Rewriter:
                     self._convolve(op, self._image(op.operands[0]), *_steps(op))
             elif self._is_short(op):
                 self._over_filters(op)
-            elif _is_window(op):
+            elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
-                    self._window(op)
+                    self._back(op, self._window_made(op, self._image(op.operands[0]), self._start(op)))
+            elif is_window(op, FIRST):
+                self._replace(op, self._window_made(op, self._image(op.operands[0]), inits(op)[0]))
+            elif is_window(op, FIRST, FIRST):
+                self._replace(op, self._window_made(op, op.operands[0], inits(op)[0]))
             elif (phased := PhasedConvolution.of(op)) is not None:
                 self._phases(phased)
             elif (grouped := GroupedConvolution.of(op, self.views.shapes)) is not None:
@@ -208,18 +209,19 @@ class _Rewriter:
             return self.views.reshape(start, [old[a] for a in _last_order(len(old))])
         return self._image(start)
 
-    def _window(self, op: ir.Operation) -> None:
-        """Loops image, row, column, channel, then window row, window column."""
+    def _window_made(self, op: ir.Operation, image: ir.Value, start: ir.Value) -> ir.Value:
+        """Of a channels-last image, loops image, row, column, channel, then window row, window column."""
         maps, other = maps_of(op), inputs(op)[1]
-        written = [position(e) for e in maps[-1].results]
-        order = [*(written[a] for a in _LAST), *(d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction")]
+        batch, channel, *places = window_loops(op)
+        order = [batch, *places, channel, *(d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction")]
         loops = loop_map(6, *(order.index(d) for d in range(6)))  # loop of the new op at each loop of the old one
-        image, kernel, result = (compose(m, loops) for m in maps)
+        read, kernel, _ = (compose(m, loops) for m in maps)
         if ir.RankedTensorType(other.type).rank == 3:  # a filter [channel, row, column], read along channels
             other, kernel = transposed(self.views, other, (1, 2, 0)), _reordered(kernel, (1, 2, 0))
-        accesses = [_reordered(image, _LAST), kernel, _reordered(result, _LAST)]
-        kinds = ["parallel"] * 4 + ["reduction"] * 2
-        self._back(op, rebuild(op, [self._image(op.operands[0]), other], [self._start(op)], accesses, kinds).results[0])
+        read = read if image == op.operands[0] else _reordered(read, LAST)
+        made = rebuild(op, [image, other], [start], [read, kernel, loop_map(6, 0, 1, 2, 3)], ["parallel"] * 4 + ["reduction"] * 2)
+        result: ir.Value = made.results[0]
+        return result
 
     def _phases(self, phased: PhasedConvolution) -> None:
         """Pixels along the vectors with one tap, where they fill them, and in a convolution over other than two axes. Else loops
@@ -238,7 +240,7 @@ class _Rewriter:
         order = [phased.batch, *beside, phased.filter, *phased.taps, phased.channel]
         loops = loop_map(len(order), *(order.index(d) for d in range(len(order))))
         read, by, _ = (compose(m, loops) for m in maps)
-        accesses = [_reordered(read, _LAST), by, loop_map(len(order), *range(6))]
+        accesses = [_reordered(read, LAST), by, loop_map(len(order), *range(6))]
         old = self.views.shapes.dims(op.results[0])
         start = self.views.reshape(inits(op)[0], [old[a] for a in (0, 2, 3, 4, 5, 1)])
         made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [start], accesses, ["parallel"] * 6 + ["reduction"] * 3)
@@ -254,7 +256,7 @@ class _Rewriter:
             return
         image = grouped.image if grouped.pad is None else _padded(grouped.pad, grouped.image, _GROUPS)
         made = grouped.channels_last(self.views, self._image(image))
-        first = transposed(self.views, made, _FIRST)
+        first = transposed(self.views, made, FIRST)
         for user in grouped.collapses:
             self._replace(user, first)
         self.last[first] = made
@@ -292,10 +294,10 @@ class _Rewriter:
         """Of images, at least one of them channels-last, on the way to another convolution or written channels last."""
         maps = maps_of(op)
         axes = [_axes(m, maps[-1]) for m in maps[:-1]]
-        known = [a for v, a in zip(inputs(op), axes, strict=False) if a in (_SAME, _LAST) and self._known(v) is not None]
-        if _LAST in known:
+        known = [a for v, a in zip(inputs(op), axes, strict=False) if a in (SAME, LAST) and self._known(v) is not None]
+        if LAST in known:
             self._write_last(op, axes)
-        elif (_FIRST in axes or known) and _wanted(op.results[0]):
+        elif (FIRST in axes or known) and _wanted(op.results[0]):
             self._write_first(op, axes)
 
     def _write_last(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> None:
@@ -303,7 +305,7 @@ class _Rewriter:
         maps = maps_of(op)
         written = [position(e) for e in maps[-1].results]
         loops = loop_map(4, *(written.index(d) for d in range(4)))  # loop of the new op at each loop of the old one
-        known = [self._known(v) if a == _LAST else None for v, a in zip(inputs(op), axes, strict=False)]
+        known = [self._known(v) if a == LAST else None for v, a in zip(inputs(op), axes, strict=False)]
         ins = [v if image is None else image for v, image in zip(inputs(op), known, strict=False)]
         accesses = [compose(m if image is None else maps[-1], loops) for m, image in zip(maps, known, strict=False)]
         made = rebuild(op, ins, inits(op), [*accesses, compose(maps[-1], loops)], ["parallel"] * 4)
@@ -313,24 +315,24 @@ class _Rewriter:
         """Sums over channels, and the like, of images: `op` reads those channels last that its loops walk so."""
         maps = maps_of(op)
         for i, (value, m) in enumerate(zip(inputs(op), maps, strict=False)):
-            if len(m.results) == 4 == m.n_dims and _reordered(m, _LAST) == ir.AffineMap.get_identity(4) and \
+            if len(m.results) == 4 == m.n_dims and _reordered(m, LAST) == ir.AffineMap.get_identity(4) and \
                     (known := self._known(value)) is not None:
                 op.operands[i], maps[i] = known, ir.AffineMap.get_identity(4)
         op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
 
     def _write_first(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> None:
         """The channels-last form of what `op` makes channels first."""
-        if list(axes) == [_FIRST] and _moves_only(op):
+        if list(axes) == [FIRST] and _moves_only(op):
             self.last[op.results[0]] = op.operands[0]
             return
         written = [position(e) for e in maps_of(op)[-1].results]
-        order = [written[a] for a in _LAST]
+        order = [written[a] for a in LAST]
         loops = loop_map(4, *(order.index(d) for d in range(4)))  # loop of the channels-last op at each loop of the old one
-        ins = [self._image(v) if a == _SAME else v for v, a in zip(inputs(op), axes, strict=False)]
-        accesses = [ir.AffineMap.get_identity(4) if a == _SAME else compose(m, loops)
+        ins = [self._image(v) if a == SAME else v for v, a in zip(inputs(op), axes, strict=False)]
+        accesses = [ir.AffineMap.get_identity(4) if a == SAME else compose(m, loops)
                     for m, a in zip(maps_of(op), axes, strict=False)]
         start = inits(op)[0]
-        empty = self.views.empty([self.views.shapes.dims(start)[a] for a in _LAST], ir.RankedTensorType(start.type).element_type)
+        empty = self.views.empty([self.views.shapes.dims(start)[a] for a in LAST], ir.RankedTensorType(start.type).element_type)
         if len(list(op.regions[0].blocks[0].arguments[len(ins)].uses)):
             empty = self._image(start)
         made = rebuild(op, ins, [empty], [*accesses, ir.AffineMap.get_identity(4)], ["parallel"] * 4)
@@ -374,11 +376,12 @@ class _Rewriter:
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution, or a place that wants it channels last, through pads and elementwise operations?"""
     for user in users(value):
-        if (_is_convolution(user) or _is_window(user) or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
+        windows = is_window(user) or is_window(user, FIRST)
+        if (_is_convolution(user) or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
         if user.name == "tensor.expand_shape" and reads_groups(user):
             return True
-        if _is_elementwise(user) and _LAST in [_axes(m, maps_of(user)[-1]) for v, m in zip(
+        if _is_elementwise(user) and LAST in [_axes(m, maps_of(user)[-1]) for v, m in zip(
                 inputs(user), maps_of(user), strict=False) if v == value]:
             return True
         passes = constant_pad(user) or user.name == "tensor.cast" or _is_elementwise(user)
@@ -405,22 +408,6 @@ def _moves_only(op: ir.Operation) -> bool:
     """Does an elementwise operation write what it reads?"""
     first = operations(op.regions[0].blocks[0])[0]
     return first.name == "linalg.yield" and bool(first.operands[0] == op.regions[0].blocks[0].arguments[0])
-
-
-def _is_window(op: ir.Operation) -> bool:
-    """Windows of an image [n, c, row, column], over each channel by itself: pooling, a convolution with a filter a channel."""
-    if op.name in _POOLING:
-        return True
-    if product_of(op) is None or [ir.RankedTensorType(v.type).rank for v in op.operands] != [4, 3, 4]:
-        return False
-    image, filters, result = ([linear_terms(e) for e in m.results] for m in maps_of(op))
-    if any(terms is None for terms in (*image, *filters, *result)):
-        return False
-    batch, channel, *places = (set(terms or {}) for terms in result)
-    taps = [set(terms or {}) for terms in filters[1:]]
-    windows = [set(terms or {}) for terms in image[2:]]
-    return [image[0], image[1], filters[0]] == [result[0], result[1], result[1]] and len(batch | channel) == 2 and \
-        all(len(place) == len(tap) == 1 and read == place | tap for place, tap, read in zip(places, taps, windows, strict=True))
 
 
 def _last_order(rank: int) -> tuple[int, ...]:

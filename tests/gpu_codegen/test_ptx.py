@@ -11,10 +11,11 @@ from tensor_core_workloads import product
 
 from tilewright.compiler.builder.build import build_kernel
 from tilewright.compiler.builder.ptx import check_arch, to_ptx
-from tilewright.compiler.builder.ptxas import assemble_ptx, find_tool
+from tilewright.compiler.builder.ptxas import assemble_ptx, disassembly, find_disassembler, find_tool
 from tilewright.runtime.errors import BuildError, OptionError
 from tilewright.runtime.target import Target
 from tools.bench.gpu.kernels import longest_loop, opcode_class, sass_lines
+from tools.bench.gpu.sass import read_listings
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
 
@@ -162,3 +163,23 @@ def test_main_loop_is_mostly_multiply_adds(arch: str) -> None:
     assert loop.count("FFMA") == 64 * 16
     assert loop.count("LDS.128") == 2 * 2 * 16
     assert loop.count("FFMA") > 0.85 * len(loop)
+
+
+@pytest.mark.parametrize("columns,config,loads", [
+    (768, "gpu_rows{vectors-in-registers=8 unroll=1}", (3 * 6, 0)),
+    (4096, "gpu_rows{threads=256 per-row=256 vectors-in-registers=8 unroll=1}", (3 * 4, 0)),
+    (1024, "gpu_rows{vectors-in-registers=8 unroll=1}", (8, 2 * 8))])
+def test_what_follows_sums_of_a_row_is_loaded_in_front_of_them(columns: int, config: str, loads: tuple[int, int]) -> None:
+    """The weights of a layernorm are under way while the threads of a row join their sums; nothing that is loaded stands under a
+    condition, where the assembler would move it behind them. More than there are registers for is loaded where it is used."""
+    case = rows("layernorm", columns)
+    text = build_kernel(case.text, "", "kernel", config, Target.parse("cuda:sm_90a")).code.decode()
+    halves = text[: text.index("shfl")], text[text.index("shfl") :]
+    assert tuple(len(re.findall(r"ld\.global\S*v4", half)) for half in halves) == loads
+    assert " bra" not in text[max(text.rindex(word) for word in ("shfl", "bar.sync") if word in text) :]
+    if find_tool("ptxas") and find_disassembler() and not loads[1]:
+        report = assemble_ptx(text, "sm_90a")
+        assert report.entries["kernel"].spills == 0
+        code = [i.name for i in read_listings(disassembly(report.cubin))["kernel"].code]
+        last = max(i for i, name in enumerate(code) if name == "LDG")
+        assert code[:last].count("SHFL") <= 5  # of ten: the second sum is wholly behind the last load

@@ -253,6 +253,24 @@ class RowProgram:
         while len(self.sweeps) > 1 and self.sweeps[-1].is_empty:  # what the last results are made of is known by then
             self.sweeps.pop()
 
+    def late_reads(self) -> dict[ir.Value, Place]:
+        """Operands of the region that elementwise work behind the first sweep reads along the columns, and nothing before it, with
+        their places; an operand that is read at two places is left out."""
+        found: dict[ir.Value, Place | None] = {}
+        early = set[ir.Value]()
+        for op in self.ops:
+            if op not in self.loops:
+                early |= set(op.operands)
+                continue
+            for value, m in zip(op.operands, maps_of(op), strict=True):
+                at = [position(e) for e in m.results]
+                place = tuple(None if p is None else self.loops[op][p] for p in at)
+                if op in self._reductions or not self.op_depth(op):
+                    early.add(value)
+                elif value not in self._made and isinstance(value.type, ir.RankedTensorType) and None not in place:
+                    found[value] = place if found.get(value, place) == place else None
+        return {v: p for v, p in found.items() if p is not None and v not in early and set(p) & set(self.columns)}
+
     # -- what is stored between sweeps
 
     def roots(self, sweep: Sweep) -> list[ir.Value]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.codegen.emit import Memory, all_of, lanes_of, loop
+from tilewright.passes.codegen.emit import Memory, all_of, byte_width, integer_type, lanes_of, loop
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_space import CollapsedLoops, Point
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.gpu.gpu_join import join_threads
 from tilewright.passes.families.row_emitter import At, RowEmitter
 from tilewright.passes.families.row_reduction import Combiner
-from tilewright.passes.mlir import ir, vector
+from tilewright.passes.mlir import arith, ir, llvm, vector
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
+from tilewright.runtime.limits import WARP
 from tilewright.runtime.shape import Expr
+
+
+Chunks = Sequence[tuple[Index, ir.Value | None]]  # columns of a vector, and the condition under which it is in the row
+_LATE_BYTES = 192  # of a thread's registers, for what later sweeps read: a thread has 32 elements of a row in others
 
 
 class RowsOfThreads(RowEmitter):
@@ -38,17 +43,19 @@ class RowsOfThreads(RowEmitter):
         return lanes
 
     def emit(self) -> Grid:
-        self.sweep(self._start())
+        self.sweep(self._start(), ahead=True)
         return self._blocks(), Expr.of(1), Expr.of(1)
 
-    def sweep(self, at: At) -> None:
-        """All sweeps over the row at these coordinates."""
+    def sweep(self, at: At, ahead: bool = False) -> None:
+        """All sweeps over the row at these coordinates. ahead: what later sweeps read beside the first is loaded with what that
+        reads, where it fits the registers: it is under way while the threads of the row join their sums."""
         unrolled = self.config.vectors_in_registers > 0
         chunks = self._kept_chunks() if unrolled else []
         with self.ev.kept():
             for number in range(len(self.program.sweeps)):
                 everything = (Index(0), self.columns.extent)
-                totals = self._unrolled(number, at, chunks) if unrolled else self._looped(number, at, *everything)
+                late = chunks if ahead and not number else []
+                totals = self._unrolled(number, at, chunks, late) if unrolled else self._looped(number, at, *everything)
                 self.finish(number, at, totals)
 
     def _blocks(self) -> Expr:
@@ -61,7 +68,20 @@ class RowsOfThreads(RowEmitter):
         kernel.bound(self.rows.size)
         kernel.bound(self.columns.size)
         unit = kernel.loops[0].at(self.ev, (kernel.block_id(),))
-        return self.begin(unit.first("rows") + self.thread // self.config.per_row)
+        at = self.begin(unit.first("rows") + self.thread // self.config.per_row)
+        if self.config.per_row == self.config.threads:
+            self.live = True  # a block for each row that there is
+        elif self.config.per_row == WARP:
+            self._leave()
+        return at
+
+    def _leave(self) -> None:
+        """Warps beyond the last row end here, which none of the others waits for. What follows is then under no condition: into
+        the branch of one the assembler moves loads that are wanted early. As text: LLVM's return would end a block of code."""
+        if not isinstance(self.live, bool):
+            text = "{\n.reg .pred live;\nsetp.ne.b32 live, $0, 0;\n@!live exit;\n}"
+            llvm.InlineAsmOp(None, [arith.extui(integer_type(32), self.live)], text, "r,~{memory}", has_side_effects=True)
+        self.live = True
 
     def begin(self, row: Index) -> list[Index]:
         """The thread goes to a row; gives its coordinates."""
@@ -102,12 +122,24 @@ class RowsOfThreads(RowEmitter):
             found.append((column, None if isinstance(inside, bool) else inside))
         return found
 
-    def _unrolled(self, number: int, at: At, chunks: Sequence[tuple[Index, ir.Value | None]]) -> list[ir.Value]:
+    def _unrolled(self, number: int, at: At, chunks: Chunks, late: Chunks) -> list[ir.Value]:
+        """late: the columns whose elements of later sweeps are loaded too."""
         joins = self.joins(number)
         sums = [c.neutral(self.lanes) for c in joins]
         for column, inside in chunks:
             sums = self.step(number, self._with(at, column), inside, sums, held=True)
+        self._load_late(at, late)
         return self._join(joins, sums)
+
+    def _load_late(self, at: At, chunks: Chunks) -> None:
+        """Elements of operands that only later sweeps read; the evaluator keeps them."""
+        reads = self.program.late_reads()
+        size = sum(byte_width(ir.RankedTensorType(v.type).element_type) for v in reads) * self.lanes * len(chunks)
+        if size > _LATE_BYTES:
+            return
+        for value, axes in reads.items():
+            for column, inside in chunks:
+                self.ev.element(value, self.coords(axes, self._with(at, column)), inside)
 
     def _looped(self, number: int, at: At, begin: Index, end: Index) -> list[ir.Value]:
         """One sweep over the columns from `begin` to `end`."""

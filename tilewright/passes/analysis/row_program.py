@@ -254,8 +254,8 @@ class RowProgram:
             self.sweeps.pop()
 
     def late_reads(self) -> dict[ir.Value, Place]:
-        """Operands of the region that elementwise work behind the first sweep reads along the columns, and nothing before it, with
-        their places; an operand that is read at two places is left out."""
+        """Operands of the region that elementwise work behind the first sweep reads along the columns, and nothing before it,
+        with their places; an operand that is read at two places is left out."""
         found: dict[ir.Value, Place | None] = {}
         early = set[ir.Value]()
         for op in self.ops:

@@ -17,7 +17,6 @@ from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.runtime.limits import WARP
 from tilewright.runtime.shape import Expr
 
-
 Chunks = Sequence[tuple[Index, ir.Value | None]]  # columns of a vector, and the condition under which it is in the row
 _LATE_BYTES = 192  # of a thread's registers, for what later sweeps read: a thread has 32 elements of a row in others
 
@@ -52,10 +51,11 @@ class RowsOfThreads(RowEmitter):
         unrolled = self.config.vectors_in_registers > 0
         chunks = self._kept_chunks() if unrolled else []
         with self.ev.kept():
+            if ahead:
+                self._load_late(at, chunks)
             for number in range(len(self.program.sweeps)):
                 everything = (Index(0), self.columns.extent)
-                late = chunks if ahead and not number else []
-                totals = self._unrolled(number, at, chunks, late) if unrolled else self._looped(number, at, *everything)
+                totals = self._unrolled(number, at, chunks) if unrolled else self._looped(number, at, *everything)
                 self.finish(number, at, totals)
 
     def _blocks(self) -> Expr:
@@ -122,13 +122,11 @@ class RowsOfThreads(RowEmitter):
             found.append((column, None if isinstance(inside, bool) else inside))
         return found
 
-    def _unrolled(self, number: int, at: At, chunks: Chunks, late: Chunks) -> list[ir.Value]:
-        """late: the columns whose elements of later sweeps are loaded too."""
+    def _unrolled(self, number: int, at: At, chunks: Chunks) -> list[ir.Value]:
         joins = self.joins(number)
         sums = [c.neutral(self.lanes) for c in joins]
         for column, inside in chunks:
             sums = self.step(number, self._with(at, column), inside, sums, held=True)
-        self._load_late(at, late)
         return self._join(joins, sums)
 
     def _load_late(self, at: At, chunks: Chunks) -> None:

@@ -47,7 +47,8 @@ class HostLimits:
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """A GPU architecture: shared bytes and threads of a block, registers of a multiprocessor and of a thread, multiprocessors."""
+    """A GPU architecture: shared bytes and threads of a block, registers of a multiprocessor and of a thread, multiprocessors,
+    bytes of the L2 cache."""
 
     arch: str
     shared_bytes: int
@@ -55,6 +56,7 @@ class GpuLimits:
     registers: int = 65536
     thread_registers: int = 255
     multiprocessors: int = 108
+    l2: int = 40 << 20
 
     @property
     def version(self) -> int:
@@ -67,10 +69,11 @@ class GpuLimits:
 
     @staticmethod
     def of(arch: str) -> GpuLimits:
-        """What NVIDIA's programming guide (table of technical specifications) says of a compute capability."""
+        """What NVIDIA's programming guide (table of technical specifications) says of a compute capability; L2 caches of an A100
+        and an H100, by NVIDIA's data sheets."""
         number = GpuLimits(arch, 0).version
         shared = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99, 121: 99}.get(number, 99)
-        return GpuLimits(arch, shared * 1024, multiprocessors=132 if number >= 90 else 108)
+        return GpuLimits(arch, shared * 1024, multiprocessors=132 if number >= 90 else 108, l2=(50 if number >= 90 else 40) << 20)
 
 
 Limits = HostLimits | GpuLimits

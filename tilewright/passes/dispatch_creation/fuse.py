@@ -45,9 +45,9 @@ class Fuse(Pass):
     together: are calls that do not need each other one launch anyway? Where they are not, reductions over equal rows join too.
     by-shape: may small and large extents have partitions of their own? Only of "cost", and where nothing is to stay apart; with
     `products`, by what becomes of these alone.
-    products: element types, as in f16,bf16, of products that kernels of a GPU of architecture `arch` hold with the work on their
-    rows; none where it is empty. strips: which of them do: those that are "predicted" to gain, "widely" all that have room, or
-    "never" any.
+    arch: of the GPU that time is predicted for, by published figures; empty for a host. products: element types, as in f16,bf16,
+    of products that kernels of this GPU hold with the work on their rows; none where it is empty. strips: which of them do: those
+    that are "predicted" to gain, "widely" all that have room, or "never" any.
     """
 
     name: ClassVar[str] = "fuse"
@@ -77,7 +77,7 @@ class Fuse(Pass):
         if self.strips not in list(StripChoice):
             raise OptionError(f"fuse: strips={self.strips!r}; wanted one of {', '.join(StripChoice)}")
         unknown = [t for t in self.products.split(",") if t not in _TYPES]
-        if self.products and (unknown or not GpuLimits(self.arch, 0).version):
+        if (self.products or self.arch) and (unknown or not GpuLimits(self.arch, 0).version):
             raise OptionError(f"fuse: products={self.products!r} arch={self.arch!r}; wanted some of {', '.join(_TYPES)} and an "
                               "architecture such as sm_80")
         rules_named(self.rules)
@@ -124,8 +124,12 @@ class Fuse(Pass):
                 raise OptionError(f"fuse: apart names operation {number}; the function has {len(graph.order)}, counted from 0")
         pairs = list(zip(self.apart[::2], self.apart[1::2], strict=True))
         way = self.partition if self.epilogues else "alone"
-        machine = Machine.of(self.speeds, self.together)
-        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, machine, self._kernels, shapes)
+        return plan_of(graph, rules_named(self.rules), way, self.loads, pairs, self._machine, self._kernels, shapes)
+
+    @property
+    def _machine(self) -> Machine:
+        """What time is made of."""
+        return Machine.gpu(GpuLimits.of(self.arch)) if self.arch else Machine.of(self.speeds, self.together)
 
     @property
     def _kernels(self) -> RowKernels | None:
@@ -136,7 +140,7 @@ class Fuse(Pass):
     def alternatives(self, fn: ir.Operation, count: int) -> list[Plan]:
         """Other partitions of a function than the one that `plan` gives."""
         taken = self.plan(fn)
-        return alternatives(taken, rules_named(self.rules), self.loads, Machine.of(self.speeds, self.together), count)
+        return alternatives(taken, rules_named(self.rules), self.loads, self._machine, count)
 
 
 def _copy_loads(loads: Loads, region: Region) -> None:

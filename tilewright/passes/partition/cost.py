@@ -17,6 +17,8 @@ from tilewright.passes.partition.graph import Graph
 from tilewright.passes.partition.loads import Loads
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
+from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
+from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
 Seconds = tuple[float, ...]  # at each of the shapes that are looked at
@@ -27,7 +29,8 @@ _UNKNOWN = 64  # what an extent counts as that no dim tells
 
 @dataclass(frozen=True)
 class Machine:
-    """What time is made of: figures of a recent x86-64 core. They decide only which of two partitions is the cheaper one.
+    """What time is made of: figures of a recent x86-64 core, or of a GPU. They decide only which of two partitions is the cheaper
+    one.
 
     launch: seconds of a call of a kernel. caches: (bytes, bytes a second) of each level, one thread; memory: beyond them.
     operations: a second, one thread, of elementwise work; products: of contractions. slow: operations that a function of math,
@@ -44,6 +47,14 @@ class Machine:
     threads: int = 4
     piece: float = 5e-6
     together: bool = True
+
+    @staticmethod
+    def gpu(limits: GpuLimits) -> Machine:
+        """Of a GPU: a thread is a multiprocessor, which has an equal share of both levels of memory. Calls follow each other."""
+        rates, second = GpuRates.of(limits), GpuRates.of(limits).clock
+        return Machine(launch=rates.launch / second, caches=((limits.l2, rates.l2 * second),), memory=rates.memory * second,
+                       operations=rates.issue * WARP * second, products=2 * rates.mma * rates.matrix * second,
+                       threads=limits.multiprocessors, piece=rates.latency / second, together=False)
 
     @staticmethod
     def of(speeds: Sequence[int], together: bool = True) -> Machine:

@@ -13,6 +13,7 @@ from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
+from tilewright.passes.transforms.constants_as_read import ConstantsAsRead
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.find_codes import FindCodes
@@ -53,6 +54,7 @@ def graph_passes(attention: Sequence[Pass] | None = None, integers: IntegerProdu
         *([weights] if weights is not None else []),
         images or ChannelsLast(),
         SinkReshapes(),
+        ConstantsAsRead(),
         FindCodes(),
         FoldScales(),
         *([in_place] if in_place is not None else []),

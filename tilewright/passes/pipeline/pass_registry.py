@@ -24,6 +24,7 @@ from tilewright.passes.spaces.option_text import parse_specs
 from tilewright.passes.transforms.assert_to_facts import AssertToFacts
 from tilewright.passes.transforms.channels_last import ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
+from tilewright.passes.transforms.constants_as_read import ConstantsAsRead
 from tilewright.passes.transforms.decompose import Decompose
 from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.drop_dead_results import DropDeadResults
@@ -87,6 +88,7 @@ PASSES: tuple[type[Pass], ...] = (
     ConstantsAlongK,
     ChannelsLast,
     SinkReshapes,
+    ConstantsAsRead,
     LiftControlFlow,
     LoopsToScans,
     HoistFromLoops,

@@ -60,7 +60,7 @@ def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> 
     at, lanes = thresholds, limits.lanes(_column_bytes(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload) and not workload.part_rows:
-        return (HostRowsConfig("lane", lanes, unroll=4, block=1),), Leaf(0)
+        return (HostRowsConfig("lane", limits.lanes(_row_bytes(workload)), unroll=4, block=1),), Leaf(0)
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
@@ -101,9 +101,18 @@ def _column_bytes(workload: Workload) -> int:
     return max((4, *(o.dtype.bytes for o in along)))
 
 
+def _row_bytes(workload: Workload) -> int:
+    """Bytes of the widest element that vectors along a row axis hold: an integer along the columns, as a number of a row of a
+    table, is one for all lanes."""
+    rows = {number for number, loop in enumerate(workload.loops) if loop.role == "row"}
+    along = [o for o in (*workload.inputs, *workload.outputs) if o.dtype.is_float or o.along is None or o.along in rows]
+    return max((4, *(o.dtype.bytes for o in along)))
+
+
 def _across_rows(workload: Workload) -> bool:
-    """Does memory run along a row axis in the largest inputs?"""
+    """Does memory run along a row axis in the largest inputs, or, where these are rows of tables that data name, in results?"""
     every = set(range(len(workload.loops)))
     full = [o for o in workload.inputs if {d for axis in o.axes for d in axis.loops} == every]
-    roles = [workload.loops[o.along].role for o in full if o.along is not None]
+    named = not full and any(o.dims and not o.axes for o in workload.inputs)
+    roles = [workload.loops[o.along].role for o in (workload.outputs if named else full) if o.along is not None]
     return roles.count("row") > roles.count("col") and workload.size("row") != Expr.of(1)

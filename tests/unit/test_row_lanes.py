@@ -1,4 +1,4 @@
-"""RowProgram: which loops of a region run along which axes of the frame of its reductions."""
+"""Rows a lane: along which axis of a region its vectors run, and what it computes."""
 
 from __future__ import annotations
 
@@ -29,3 +29,16 @@ def test_lanes_run_along_the_unit_axis_of_what_is_read(columns: int | str) -> No
     [kernel] = [k for t in fn.program.tables for k in t.kernels]
     units = 8 * -(-shape[2] // 64)
     assert "axis=lane" in kernel.config and f" {units} " in str(fn.explain(T=130)), "vectors do not run along the last axis"
+
+
+def test_lanes_run_along_the_rows_of_a_table_that_are_added() -> None:
+    """Not along the numbers of the rows, with a gather for each column of the table; a number is one for all lanes."""
+    g = ops.Graph()
+    table, numbers = g.input("table", [100, 70]), g.input("numbers", ["T", 20], "i64")
+    g.output(ops.sum(ops.gather(table, numbers), [1]))
+    fn = tw.compile(g, {"T": (1, 64)}, "host:x86-64-v4")
+    random = np.random.default_rng(2)
+    table, numbers = random.standard_normal((100, 70)).astype(np.float32), random.integers(0, 100, (9, 20))
+    np.testing.assert_allclose(fn(table, numbers), table[numbers].astype(np.float64).sum(1), rtol=1e-4, atol=1e-5)
+    [kernel] = [k for t in fn.program.tables for k in t.kernels]
+    assert kernel.config == "host_rows{axis=lane block=1}"

@@ -86,6 +86,14 @@ def attention(g: ops.Graph, y: ops.Tensor) -> ops.Tensor:
     return ops.matmul(p / ops.sum(p, [1], keepdims=True), g.input("v", [64, 32], dtype="f16"))
 
 
+def rows_of_heads() -> ops.Graph:
+    """A softmax over the columns of each of four heads that a product gives side by side."""
+    g = ops.Graph()
+    y = ops.matmul(g.input("x", ["T", 64], dtype="f16"), g.input("w", [64, 128], dtype="f16"))
+    g.output(ops.softmax(ops.reshape(y, ["T", 4, 32]), axis=2))
+    return g
+
+
 def kept_apart(plan: Plan) -> str:
     assert not plan.stitched
     [reason] = {r.reason for r in plan.partition.refusals if r.rule == PRODUCT_ROWS}
@@ -107,6 +115,7 @@ def test_a_narrow_product_is_one_kernel_with_its_rows(dtype: str, precision: str
     (rows_of(8192), "do not fit the shared memory"),
     (rows_of(768, 768), "of the time of two"),
     (rows_of(then=attention), "an attention's"),
+    (rows_of_heads(), "tensor.expand_shape lies between the two"),
 ])
 def test_others_stay_apart_for_a_reason(graph: ops.Graph, reason: str) -> None:
     assert reason in kept_apart(planned(graph))

@@ -14,6 +14,7 @@ from tilewright.passes.analysis.contraction import OUT, Groups
 from tilewright.passes.analysis.op_kinds import OpKind
 from tilewright.passes.analysis.product_rows import narrowed
 from tilewright.passes.linalg.collapse import collapse
+from tilewright.passes.linalg.reshape import RESHAPES
 from tilewright.passes.linalg.structured import is_zero_tensor, loop_extents
 from tilewright.passes.mlir import ir, maps_of, position
 from tilewright.passes.partition.cost import CostModel
@@ -69,7 +70,19 @@ class Stitching:
                 if self.partition.join_rows(reader, source, self._refused(source, rows)):
                     found.append(Stitched(number, self.times[number]))
                     self.partition.region_of[product].ops.sort(key=self.partition.graph.order.__getitem__)
+        for reader, source, between in self._reshaped():
+            self.partition.join_rows(reader, source, f"{between.name} lies between the two: its rows are other ones")
         return tuple(found)
+
+    def _reshaped(self) -> Iterator[tuple[ir.Operation, Region, ir.Operation]]:
+        """An operation of a region with reductions that reads a reshape of a product's region, that region, and the reshape."""
+        of, graph = self.partition.region_of, self.partition.graph
+        for region in self.partition.regions():
+            made = [r for op in region.ops for r in op.results] if region.kind is OpKind.CONTRACTION else []
+            between = [u for r in made for u in graph.users(r) if u.name in RESHAPES]
+            for reshape in between:
+                yield from ((u, region, reshape) for u in graph.users(reshape.results[0])
+                            if u in of and of[u] is not region and of[u].kind is OpKind.REDUCTION)
 
     def _pairs(self) -> Iterator[tuple[ir.Operation, ir.Operation]]:
         """An operation of a region with reductions that reads a value of a product's region in full, and the product."""

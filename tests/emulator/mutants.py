@@ -98,8 +98,9 @@ class Subject:
             _forget_gaps(device, p, address, strides)
         module = device.load(ptx)
         for step in kernel.launches():
-            shared, threads = max(0, step.shared_bytes - cut), (step.threads, 1, 1)
-            device.launch(module.kernel(step.symbol), step.blocks(trial.dims), threads, shared, setup.args, step.cluster)
+            shared, threads, blocks = max(0, step.shared_bytes - cut), (step.threads, 1, 1), step.blocks(trial.dims)
+            if 0 not in blocks:
+                device.launch(module.kernel(step.symbol), blocks, threads, shared, setup.args, step.cluster)
         first = len(trial.inputs)
         read = [device.memory.read(setup.pointers[first + i], setup.buffers[first + i].nbytes) for i in range(len(trial.outputs))]
         return [(data, valid) for data, valid in read], max(s.steps for s in device.launches)

@@ -44,17 +44,19 @@ class ResultRing:
 
     def tensor(self, torch: Any, shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
         """A torch tensor of its own, not initialised."""
-        taken = room(math.prod(shape) * dtype.itemsize)
+        size = math.prod(shape) * dtype.itemsize
+        taken = room(size)
         with self._lock:
             found = self._of((dtype, taken))
             used = [torch._C._storage_Use_Count(storage._cdata) for storage, _ in found]
             number = next((n for n, count in enumerate(used) if count <= 1), len(found))
             address = found.pop(number)[1] if number < len(found) else None  # back to the allocator
-            made = torch.empty((taken // dtype.itemsize,), dtype=dtype, device=device)
+            exact = size == taken  # a call of torch's less
+            made = torch.empty(shape if exact else (taken // dtype.itemsize,), dtype=dtype, device=device)
             self.hits += made.data_ptr() == address
             found.insert(number, (made.untyped_storage(), made.data_ptr()))
             del found[:-MOST]
-        return made.resize_(shape)
+        return made if exact else made.resize_(shape)
 
     def _of(self, key: Hashable) -> list[Any]:
         """The buffers of a size, which is the one used last now."""

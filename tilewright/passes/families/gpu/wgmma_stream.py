@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.passes.codegen.emit import byte_width, loop, when
+from tilewright.passes.codegen.emit import byte_width, loop
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
 from tilewright.passes.codegen.index import Index
@@ -50,7 +50,8 @@ class StreamedSums:
                     row.store(pair(column, half), [Index(0), Index(0), Index.ramp(column, 2)])
 
     def finish(self, depth: int) -> Grid:
-        """The second launch: a block for so many results of a tile at each border between workers. depth: of a step."""
+        """The second launch: a block for so many results of a tile, of which it has a multiple, at each border between workers.
+        depth: of a step."""
         c, kernel = self.config, self.kernel
         grid = TileGrid(kernel, c.group_m)
         rows, columns, k, batch = self.plan.groups(kernel)
@@ -68,9 +69,9 @@ class StreamedSums:
             below, beside = rank // c.cluster_n * c.bm, rank % c.cluster_n * c.bn
             result.store(tile.row + below + row, tile.column + beside + column, total)
 
-        when(row.lt(c.bm), lambda: stream.cut(worker, add))
+        stream.cut(worker, add)
         borders = (grid.tiles % self.workers).minimum(1) * ((self.workers - 1) * c.cluster)
-        return borders, Expr.of(-(-c.bm * c.bn // (SUMMING * width))), Expr.of(1)
+        return borders, Expr.of(c.bm * c.bn // (SUMMING * width)), Expr.of(1)
 
     def _total(self, of: tuple[Index, Index, Index], place: Sequence[Index]) -> ir.Value:
         """The sums of all parts at a place of their tile, in the order of k. of: the worker that goes on with it, the last one,

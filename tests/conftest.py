@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import incubator
 import lit_runner
 import llvm_level
 import pytest
@@ -91,9 +92,11 @@ def _is_whole(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Chooses the level of LLVM: as shipped for a part of the tests, and for those that are named or marked so."""
-    marked = item.get_closest_marker("as_shipped") is not None
-    llvm_level.build_as_shipped(marked or _is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid))
+    """A part of the tests, and those that are named or marked so, build and start their helpers as users do: with LLVM's level
+    as shipped, and as processes of their own."""
+    is_plain = _is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid)
+    llvm_level.build_as_shipped(is_plain or item.get_closest_marker("as_shipped") is not None)
+    incubator.fork_helpers(not (is_plain or item.get_closest_marker("started") is not None))
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,23 +9,19 @@ from __future__ import annotations
 import gc
 import importlib
 import inspect
-import multiprocessing
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pytest
+import incubator
 from garbage import THRESHOLDS
 
-TESTS = Path(__file__).parents[1]
 _SECONDS = 300
-PRELOADED = ("cuda_fake.fake_driver", "tilewright.compiler.api")
 HELPERS = ("finish", "write")
 
 
@@ -51,11 +47,7 @@ class Worker:
     """A process with a fake driver, forked from one that has imported what all of them need."""
 
     def __init__(self, driver: dict[str, Any]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(PRELOADED))
-        with pytest.MonkeyPatch.context() as patch:  # that process must find the same modules
-            patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
-            forkserver.ensure_running()
+        context = incubator.context()
         self._requests, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(driver, theirs))
         self._process.start()

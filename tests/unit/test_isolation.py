@@ -76,6 +76,7 @@ def test_a_crash_of_the_parser(capfd: pytest.CaptureFixture[str], tmp_path: Path
         assert "crashed in the import of the model" in capfd.readouterr().err
 
 
+@pytest.mark.started
 @pytest.mark.usefixtures("faulty")
 def test_a_crash_of_a_pass_names_it_and_keeps_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                          capfd: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +91,7 @@ def test_a_crash_of_a_pass_names_it_and_keeps_the_module(tmp_path: Path, monkeyp
     assert "tw.region" in capfd.readouterr().out
 
 
+@pytest.mark.started
 @pytest.mark.usefixtures("faulty")
 def test_what_watches_is_tried_apart_first() -> None:
     seen: list[str] = []

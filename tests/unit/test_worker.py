@@ -23,6 +23,7 @@ from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.program.kernel import MicroKernel
 
 HOME = Path(__file__).parents[2]
+pytestmark = pytest.mark.started
 
 
 @pytest.fixture

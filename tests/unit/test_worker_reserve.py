@@ -9,6 +9,8 @@ import pytest
 from tilewright.compiler.builder.worker_process import WorkerProcess
 from tilewright.compiler.builder.worker_reserve import WorkerReserve
 
+pytestmark = pytest.mark.started
+
 
 @pytest.fixture
 def reserve() -> Iterator[WorkerReserve]:

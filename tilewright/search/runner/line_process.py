@@ -36,16 +36,7 @@ class LineProcess:
         self._log = bytearray()
         self._answers = bytearray()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=own_environment(),
-                bufsize=0,
-                pass_fds=inherited,
-                process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the caller alone
-            )
+            self._process = started(module, arguments, inherited)
         except OSError as error:
             raise WorkerLostError(f"no worker process can be started: {error}", "") from error
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -153,6 +144,20 @@ class LineProcess:
         if code < 0:
             return WorkerLostError(f"the worker was killed by {_signal_name(-code)}", self.log, died=True)
         return WorkerLostError(f"the worker exited with status {code}", self.log, died=True)
+
+
+def started(module: str, arguments: Sequence[str], inherited: Sequence[int]) -> subprocess.Popen[bytes]:
+    """The process, which talks by three pipes that are not buffered."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=own_environment(),
+        bufsize=0,
+        pass_fds=inherited,
+        process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the caller alone
+    )
 
 
 def _read(descriptor: int, most: int) -> bytes:

@@ -76,7 +76,7 @@ class Fuse(Pass):
                               f"{', '.join(SPEEDS)}")
         if self.strips not in list(StripChoice):
             raise OptionError(f"fuse: strips={self.strips!r}; wanted one of {', '.join(StripChoice)}")
-        unknown = [t for t in self.products.split(",") if t not in _TYPES]
+        unknown = self.products and [t for t in self.products.split(",") if t not in _TYPES]
         if (self.products or self.arch) and (unknown or not GpuLimits(self.arch, 0).version):
             raise OptionError(f"fuse: products={self.products!r} arch={self.arch!r}; wanted some of {', '.join(_TYPES)} and an "
                               "architecture such as sm_80")

@@ -17,12 +17,15 @@ from tilewright.passes.spaces.host.host_matmul_heuristics import default
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 pytestmark = pytest.mark.usefixtures("built_here")
 
+needs_tiles = pytest.mark.skipif(not {"amx-tile", "amx-bf16"} <= cpu_features() or not may_use_tiles(),
+                                 reason="the CPU has no tiles of bf16, or the system keeps them back")
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 PAIRS = dataclasses.replace(AVX512, bf16_pairs=True)
 IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
@@ -31,6 +34,9 @@ IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
     "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4 pairs=true}",
     "host_matmul{mr=3 nv=2 lanes=8 mc=6 exact-tails=true stream=4 pairs=true}",
     "host_matmul{mr=4 nv=2 lanes=4 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true pairs=true}")
+TILES, LOW_TILES, WIDE_TILES = (
+    f"host_matmul{{{block} pack=panel mc=64 panels={panels} copy-rows=true pairs=true tiles=true}}"
+    for block, panels in (("mr=32 nv=2", 2), ("mr=16 nv=1", 1), ("mr=32 nv=3", 1)))
 SIZES = [(1, 1, 1), (3, 47, 5), (8, 97, 31), (17, 33, 66), (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
   %w1 = arith.extf %x1 : bf16 to f32
@@ -49,6 +55,20 @@ def test_layouts_and_extents(layout: str, config: str) -> None:
     text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
     subscripts = maps.replace(" ", "").replace(",", "|").split("|")
     for m, n, k in SIZES:
+        check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+              lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
+
+
+@needs_tiles
+@pytest.mark.parametrize("config", [TILES, LOW_TILES, WIDE_TILES])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tiles(layout: str, config: str) -> None:
+    """Rows, columns and k that leave part of a tile, or a whole one."""
+    a_dims, b_dims, maps = LAYOUTS[layout]
+    a, b, c = T("bf16", a_dims), T("bf16", b_dims), T("bf16", ("N", "M") if layout == "transposed_result" else ("M", "N"))
+    text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
+    subscripts = maps.replace(" ", "").replace(",", "|").split("|")
+    for m, n, k in [*SIZES, (70, 101, 129), (33, 33, 64), (16, 16, 32), (100, 96, 34)]:
         check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
 

@@ -21,7 +21,7 @@ class HostLimits:
     multiply_adds: vectors of f32 that it multiplies and adds a cycle.
     permutes: does one instruction take the words of a register in any order (vpermd of AVX2 and AVX-512)?
     byte_permutes: does one take 64 bytes in any order (vpermb of AVX-512 VBMI)?
-    tiles: does one multiply tiles of bytes of 16 rows by 16 columns (tdpbusd of AMX)?
+    tiles: does one multiply tiles of bytes of 16 rows by 16 columns (tdpbusd of AMX)? bf16_tiles: of bf16 (tdpbf16ps)?
     calibrated: thresholds of the untuned choices as this machine was measured to want them, "family.name" -> value.
     """
 
@@ -37,6 +37,7 @@ class HostLimits:
     byte_permutes: bool = False
     byte_products: int = 1
     tiles: bool = False
+    bf16_tiles: bool = False
     multiply_adds: int = 2
     calibrated: tuple[tuple[str, int], ...] = ()
 

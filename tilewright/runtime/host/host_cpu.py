@@ -102,13 +102,14 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
     products = 4 if {"avx512vnni", "avx512vl"} <= have else 2 if "avx2" in have and (width < 64 or "avx512bw" in have) else 1
     bytes_permuted = {"avx512vbmi", "avx512bw"} <= have
     typical = HostLimits(width, registers, bf16_pairs=pairs, permutes="avx2" in have, byte_permutes=bytes_permuted,
-                         byte_products=products, tiles={"amx-tile", "amx-int8"} <= have)
+                         byte_products=products, tiles={"amx-tile", "amx-int8"} <= have,
+                         bf16_tiles=pairs and {"amx-tile", "amx-bf16"} <= have)
     if not native:
         return typical
     sizes = cache_sizes()
     l1, l2, l3 = sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3)
     return replace(typical, l1=l1, l2=l2, l3=l3, cores=affinity(), multiply_adds=_multiply_adds(width),
-                   tiles=typical.tiles and may_use_tiles())
+                   tiles=typical.tiles and may_use_tiles(), bf16_tiles=typical.bf16_tiles and may_use_tiles())
 
 
 def cache_sizes() -> dict[int, int]:

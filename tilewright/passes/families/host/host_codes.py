@@ -21,8 +21,8 @@ from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.host import host_matmul
 from tilewright.passes.families.host.host_codes_dot import CodedRows, DotBlock, step_of
 from tilewright.passes.families.host.host_codes_values import CodesPanel, CodeValues
-from tilewright.passes.families.host.host_matmul import MatmulEmitter, MatmulUnit
 from tilewright.passes.families.host.host_matmul_block import Block, Columns, Loops
+from tilewright.passes.families.host.host_matmul_emitter import MatmulEmitter, MatmulUnit
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.mlir import arith, ir, owner
 from tilewright.passes.spaces.host.host_codes import SCALED_ROWS, HostCodesConfig, sets_of_sums

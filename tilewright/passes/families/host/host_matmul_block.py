@@ -195,9 +195,14 @@ class Block:
 
     def _packed_words(self, loops: Loops, column: Index) -> ir.Value:
         memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
-        at = memory.address([c.base for c in self._coords(loops, column)])
         whole = vector_type(memory.stored, self.step * self.config.lanes)
+        at = self.packed_address(loops, column)
         return self.words.packed(llvm.LoadOp(whole, at, alignment=byte_width(memory.stored)).result)
+
+    def packed_address(self, loops: Loops, column: Index) -> ir.Value:
+        """Of the words of a vector of prepacked columns."""
+        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
+        return memory.address([c.base for c in self._coords(loops, column)])
 
     def _coords(self, loops: Loops, column: Index) -> list[Index]:
         """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""

@@ -18,6 +18,8 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 SHORT_ROW = 4 * LINE  # bytes of a row of columns that is one stream with the rows around it
+TILE_ROWS = 16  # and columns
+TILE_DEPTH = 32  # values of k of bf16
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 
 
@@ -39,7 +41,8 @@ class HostMatmulConfig(TileConfig):
     products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
     workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
-    values of k at once. taps: the places of a window are taken
+    values of k at once. tiles: pairs are, 16 rows by 16 columns by 32 values of k at once, of copied rows and of columns that
+    are copied or prepacked. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
@@ -60,6 +63,7 @@ class HostMatmulConfig(TileConfig):
     copy_rows: bool = False
     pairs: bool = False
     quads: bool = False
+    tiles: bool = False
     taps: bool = False
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
@@ -80,7 +84,7 @@ class HostMatmulConfig(TileConfig):
 
     def in_order(self, workload: Workload, limits: Limits) -> HostMatmulConfig:
         """With sums in one chain; of one that streams, a register block of columns in place."""
-        if not self.stream or not isinstance(limits, HostLimits):
+        if not (self.stream or self.tiles) or not isinstance(limits, HostLimits):
             return replace(self, ordered=True)
         mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
         return HostMatmulConfig(mr, nv, self.lanes, ordered=True).of_words(self.side)
@@ -127,6 +131,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
+    tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16)) if limits.bf16_tiles else ()
     side = word_of(workload, limits)
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
@@ -139,6 +144,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
          for (mr, nv), ahead, chunk, kc, panels in short),
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
          for (mr, nv), w, pack, ahead, chunk, exact in taps),
+        (HostMatmulConfig(mr, nv, TILE_ROWS, pack, mc=rows, panels=panels, copy_rows=True, tiles=True)
+         for mr, nv, pack, rows, panels in tiled),
     )
     for config in (c.of_words(side) for c in every):
         if why_invalid(config, workload, limits) is None:
@@ -176,7 +183,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     sums = max(1, config.mc) * config.columns * size
     if config.stream and sums > limits.l1 // (2 if config.mc else 4):
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
-    budget = over_budget(config.mr, config.nv, limits, config.stream)
+    budget = _tiles(config, workload, limits) if config.tiles else over_budget(config.mr, config.nv, limits, config.stream)
     if budget is not None:
         return budget
     if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
@@ -201,6 +208,23 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     depth = config.kc or (tap_depth(workload) if config.taps else extents.depth).constant
     if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * factor > limits.l2:
         return f"panel-fits-l2: {depth} x {config.columns} elements of {factor} bytes exceed {limits.l2} bytes"
+    return None
+
+
+def _tiles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> str | None:
+    """The rule of tiles that the configuration breaks, or None."""
+    bf16 = config.side == 2 and any(o.dtype is DType.BF16 for o in workload.inputs)
+    if not limits.bf16_tiles or not bf16:
+        return "tiles: the target or the element types have no products of tiles of bf16"
+    if config.mr not in (TILE_ROWS, 2 * TILE_ROWS) or config.lanes != TILE_ROWS or config.nv > 3:
+        return f"tiles-fit: {config.mr} rows by {config.nv} vectors of {config.lanes} are not one to six tiles of 16 by 16"
+    if not config.copy_rows or config.kc or config.stream or config.taps or config.prefetch or config.exact_tails:
+        return "tiles-of-copies: tiles are of copied rows over all of k, of whole blocks"
+    depth = [loop.extent for loop in workload.loops if loop.role == "k"]
+    if len(depth) != 1 or (prepacked(workload) and not depth[0].divisible_by(TILE_DEPTH)):
+        return f"tiles-of-k: k is no single loop, or prepacked columns have no multiple of {TILE_DEPTH} values of it"
+    if not prepacked(workload) and config.pack is not Pack.PANEL:
+        return "tiles-of-panels: columns in place are not laid out as tiles are"
     return None
 
 

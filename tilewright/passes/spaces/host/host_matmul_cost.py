@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.host.host_matmul import TAP_COST, Extents, HostMatmulConfig, Pack
+from tilewright.passes.spaces.host.host_matmul import TAP_COST, TILE_ROWS, Extents, HostMatmulConfig, Pack
 from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.shape import Expr
 
 _LEAST = 1.0  # cycles of a block for one step of k; sums are few enough to keep several sets of them, which hides latency
@@ -30,6 +30,7 @@ def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
+    del coordinates["tiles"]  # which the height of a block tells
     if not padded_windows(workload):
         del coordinates["taps"]
     registers = sums + config.nv + 1
@@ -42,7 +43,7 @@ def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         tiles={"rows": config.mr, "columns": config.columns},
         pads={"columns": config.lanes},
         least={"rows": max(1, round(floor / cycles * config.mr))},
-        halved={"rows": 0 if config.exact_tails else 1},
+        halved={"rows": 0 if config.exact_tails or config.tiles else 1},
         units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
         partial={"columns": _partial(config) / (cycles / config.nv)},
         rate=share * _taps_gain(config, workload),
@@ -88,6 +89,10 @@ def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) ->
     depth = seen.depth.constant
     factor = 4 // config.side if config.side > 1 else seen.element_bytes
     beyond = depth is None or depth * config.columns * factor > limits.l1
+    if config.tiles:
+        high = config.mr // TILE_ROWS
+        lines = config.nv + high
+        return max(high * config.nv, lines * LINE / _NEXT_CACHE), max(config.nv, (config.nv + 1) * LINE / _NEXT_CACHE)
     floor = max(_LEAST, config.nv * config.lanes * seen.element_bytes / _NEXT_CACHE if beyond else 0.0)
     loads = config.nv * (1 + config.mr / config.stream) if config.stream else config.mr + config.nv
     return max(config.mr * config.nv / 2, loads / _LOADS, floor), floor

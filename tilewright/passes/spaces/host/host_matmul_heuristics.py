@@ -10,6 +10,7 @@ from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, register_block, rows_beside
 from tilewright.passes.spaces.host.host_matmul import (
     TAP_COST,
+    TILE_ROWS,
     Extents,
     HostMatmulConfig,
     Pack,
@@ -33,11 +34,13 @@ _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
 _WIDE = (4, 6)  # block whose sums are written as long pieces of rows, in 32 registers
 _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
 _BESIDE = 16  # panels of short pieces of k in turns, at most
+_TILED_PANELS = 16  # of a work unit of tiles, at most
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
 _AVX2_ROWS = "zen3-avx2.md: with the first factor transposed, 256 to 1024 rows and as many values of k"
 _XEON = "xeon-avx512.md: measured beside the other ways of reading columns at 6 to 2000 rows"
+_TILES = "xeon-avx512.md: 1 to 16 rows in pairs and in tiles"
 _AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
 
 
@@ -53,6 +56,10 @@ class Thresholds:
                                       operator="dense_768x768_argument", results=_WITH)
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
+    untiled_rows: int = threshold(1, unit="rows, up to which bf16 is multiplied in pairs where the target has tiles",
+                                  operator="dense_768x768_bf16", results=_TILES)
+    untiled_copies: int = threshold(3, unit="rows, likewise where columns are copied", operator="dense_768x768_bf16_argument",
+                                    results=_TILES)
     narrow_bytes: int = threshold(4 * LINE, unit="bytes of a row of columns that is fetched ahead as one stream",
                                   operator="bmm_nn", results=_AVX2)
     narrow_rows: int = threshold(31, unit="rows, up to which such columns are read in place by 4 x 3", operator="bmm_nn",
@@ -126,6 +133,7 @@ class _Defaults:
         extents = self.extents
         block = register_block(extents.columns.constant, self.lanes, self.limits)
         cases, otherwise = (self._of_panels if prepacked(self.workload) else self._of_columns)(block)
+        cases, otherwise = self._in_tiles(cases, otherwise)
         found = padded_windows(self.workload)
         if not found or otherwise.copy_rows or otherwise.stream:
             return self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
@@ -139,6 +147,23 @@ class _Defaults:
             return usual, root
         most = max((n for n in range(1, _LARGEST_IMAGE) if self._taps_pay(n)), default=0)
         return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+    def _in_tiles(self, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Cases:
+        """With tiles for more than a few rows, where there are such. Units of few panels keep all cores busy; more of them share
+        the copy of their rows."""
+        extents, limits, tile = self.extents, self.limits, prepacked(self.workload)
+        most, depth = self.at.untiled_rows if tile else self.at.untiled_copies, extents.depth.constant or _DEPTH
+        nv = next((n for n in (2, 3, 1) if tile % (n * TILE_ROWS) == 0), 1)
+        rows = limits.l2 // 2 // (depth * 2) // (2 * TILE_ROWS)
+        groups = math.ceil((extents.columns.constant or _DEPTH) / (nv * TILE_ROWS)) // (2 * limits.cores)
+        tiled = HostMatmulConfig(2 * TILE_ROWS, nv, TILE_ROWS, Pack.NONE if tile else Pack.PANEL,
+                                 mc=max(1, min(self.at.chunk_rows // (2 * TILE_ROWS), rows)) * 2 * TILE_ROWS,
+                                 panels=max(1, min(_TILED_PANELS, groups)), copy_rows=True, tiles=True).of_words(self.side)
+        if why_invalid(tiled, self.workload, limits) is not None:
+            return cases, otherwise
+        few = [(bound, c) for bound, c in cases if bound < most]
+        last = next((c for bound, c in cases if bound >= most), otherwise)
+        return [*few, (most, last)], tiled
 
     def _of_any_columns(self, configs: tuple[HostMatmulConfig, ...], root: Node) -> Choice:
         """Copies of three vectors of transposed columns where these are three, five or six: two at a time would leave one vector

@@ -1,0 +1,167 @@
+"""Products of bf16 by tiles: 16 rows times 16 columns, 32 values of k at once (AMX; denormal factors count as zero).
+
+Rows and columns are words of two values of k. A chunk of rows is copied, as are columns that are not prepacked, and both are
+continued with zeros up to whole tiles of k. Sums of a block stay in tiles over all of k, then pass through the workspace to what
+follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.passes.codegen.emit import Memory, constant, effect, integer_type, lane_mask, loop, when
+from tilewright.passes.codegen.host_kernel import Grid
+from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.host.host_matmul_block import Block, Loops
+from tilewright.passes.families.host.host_matmul_emitter import APART, MatmulEmitter, MatmulUnit, Piece
+from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
+from tilewright.passes.mlir import ir
+from tilewright.passes.spaces.host.host_matmul import TILE_DEPTH, TILE_ROWS
+from tilewright.runtime.shape import Expr
+
+_LINE = 64  # bytes of a row of a tile
+_TILES = 8  # that there are
+_WORD = 4  # bytes
+_WORDS = TILE_DEPTH // 2
+_NAME = "llvm.x86."
+
+
+@dataclass(frozen=True)
+class TilesEmitter(MatmulEmitter):
+    """`config.mr` is 16 or 32 rows, `config.nv` one to three vectors of 16 columns."""
+
+    def _areas(self) -> dict[str, Expr]:
+        areas = {"shapes": Expr.of(_LINE // _WORD), **super()._areas()}
+        return areas | {"block": Expr.of(self.config.columns * self.config.mr)}
+
+    def units(self, begin: Index, end: Index) -> Grid:
+        self._shape()
+        grid = super().units(begin, end)
+        effect(_NAME + "tilerelease", [])
+        return replace(grid, tiles=True)
+
+    def _shape(self) -> None:
+        """All tiles are 16 rows of a line."""
+        byte, at = integer_type(8), self._memory("shapes", 1)
+        shapes = replace(at, element=byte)
+        shapes.store(constant(byte, 0, _LINE), [Index(0), Index.ramp(0, _LINE)])
+        shapes.store(constant(byte, 1), [Index(0), Index(0)])  # the palette
+        for tile in range(_TILES):
+            shapes.store(constant(byte, _LINE), [Index(0), Index(16 + 2 * tile)])
+            shapes.store(constant(byte, TILE_ROWS), [Index(0), Index(48 + tile)])
+        effect(_NAME + "ldtilecfg", [shapes.address([Index(0), Index(0)])])
+
+    @property
+    def _is_whole(self) -> bool:
+        """Is k a multiple of a tile's?"""
+        return self.plan.depth.divisible_by(TILE_DEPTH)
+
+    def _piece(self, unit: MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
+        """All of k: there are no pieces."""
+        words = self.kernel.evaluator.emit(self._depth)
+        memory = self._memory("rows", self._depth + APART)
+        rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, side=self.config.side)
+        rows.copy(unit.loops, unit.low, unit.high)
+        if not self._is_whole:
+            zero = constant(integer_type(32), 0, APART)
+            loop(0, unit.high - unit.low, 1, lambda i: memory.store(zero, [i, Index.ramp(words, APART)]), index=self.kernel.index)
+        self._panels(Piece(unit, None, rows, None))
+
+    def _panel(self, piece: Piece, first: Index) -> None:
+        config, unit = self.config, piece.unit
+        left, columns = unit.extent - first, None
+        if self._copies:
+            columns = self._memory("panel", config.columns)
+            self.copying(columns, None).copy(unit.loops, first, left, unit.extent)
+            if not self._is_whole:
+                words, zero = self.kernel.evaluator.emit(self._depth), constant(integer_type(32), 0, config.lanes)
+                for i in range(_WORDS):
+                    for j in range(config.nv):
+                        columns.store(zero, [words + i, Index.ramp(j * config.lanes, config.lanes)])
+
+        def block(row: Index) -> None:
+            if config.mr == TILE_ROWS:
+                self._tiles(piece, columns, first, row, 1)
+                return
+            few = (unit.high - row).le(TILE_ROWS)
+            when(few, lambda: self._tiles(piece, columns, first, row, 1), lambda: self._tiles(piece, columns, first, row, 2))
+
+        loop(unit.low, unit.high, config.mr, block, index=self.kernel.index)
+
+    def _tiles(self, piece: Piece, columns: Memory | None, first: Index, row: Index, high: int) -> None:
+        """`high` tiles of rows times those of the columns."""
+        config, rows = self.config, piece.rows
+        assert rows is not None
+        apart, from_row = (self.kernel.evaluator.emit(self._depth) + APART) * _WORD, row - piece.unit.low
+        kept = range(high) if high * config.nv + high < _TILES else range(0)  # tiles of rows that stay for all columns
+        sums = [[m * config.nv + j for j in range(config.nv)] for m in range(high)]
+        shared = _TILES - 1
+        for tile in (t for line in sums for t in line):
+            effect(_NAME + "tilezero", [_tile(tile)])
+
+        def step(s: Index) -> None:
+            def load(m: int, tile: int) -> None:
+                self._load(tile, rows.rows.address([from_row + m * TILE_ROWS, s * _WORDS]), apart)
+
+            for m in kept:
+                load(m, high * config.nv + m)
+            for j in range(config.nv):
+                at, wide = self._columns_at(columns, piece.unit.loops, first + j * config.lanes, s, j)
+                self._load(shared, at, wide)
+                for m in range(high):
+                    mine = high * config.nv + (m if m in kept else 0)
+                    if m not in kept:
+                        load(m, mine)
+                    effect(_NAME + "tdpbf16ps", [_tile(sums[m][j]), _tile(mine), _tile(shared)])
+
+        steps = self.kernel.evaluator.emit(self._depth.ceildiv(_WORDS))
+        loop(0, steps, 1, step, index=self.kernel.index)
+        scratch = self._memory("block", config.columns)
+        for m in range(high):
+            for j in range(config.nv):
+                at = scratch.address([Index(m * TILE_ROWS), Index(j * config.lanes)])
+                effect(_NAME + "tilestored64", [_tile(sums[m][j]), at, constant(integer_type(64), config.columns * _WORD)])
+        self._results(piece, scratch, first, row, (piece.unit.high - row).min(high * TILE_ROWS))
+
+    def _columns_at(self, copied: Memory | None, loops: Loops, column: Index, step: Index, vector: int) -> tuple[ir.Value, Index]:
+        """Where a tile of columns begins, and the bytes between its rows."""
+        if copied is not None:
+            return copied.address([step * _WORDS, Index(vector * self.config.lanes)]), Index(self.config.columns * _WORD)
+        point = list(loops)
+        point[self.plan.view.k[0]] = step * TILE_DEPTH
+        block = Block(self.kernel.evaluator, self.plan, self.config, None)
+        return block.packed_address(point, column), Index(self.plan.tile * _WORD)
+
+    def _results(self, piece: Piece, scratch: Memory, first: Index, row: Index, height: Index) -> None:
+        """What follows the sums of a block."""
+        lanes, left = self.config.lanes, piece.unit.extent - first
+
+        def each(mask: Callable[[], ir.Value | None], j: int) -> None:
+            def line(i: Index) -> None:
+                point = self._points(piece.unit.loops, row + i, 1)[0]
+                with self.kernel.evaluator.kept():
+                    self._store(point, first + j * lanes, scratch.load([i, Index.ramp(j * lanes, lanes)]), mask())
+
+            loop(0, height, 1, line, index=self.kernel.index)
+
+        def part() -> None:
+            for j in range(self.config.nv):
+                over = left - j * lanes
+                when(Index(0).lt(over), partial(each, partial(lane_mask, over, lanes, self.kernel.index), j))
+
+        def whole() -> None:
+            for j in range(self.config.nv):
+                each(lambda: None, j)
+
+        full = self._full()
+        when(left.ge(self.config.columns) if full is None else full, whole, part)
+
+    def _load(self, tile: int, at: ir.Value, apart: Index) -> None:
+        """A tile from rows that begin so many bytes apart."""
+        effect(_NAME + "tileloadd64", [_tile(tile), at, apart.value(integer_type(64))])
+
+
+def _tile(number: int) -> ir.Value:
+    return constant(integer_type(8), number)

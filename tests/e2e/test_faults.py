@@ -121,6 +121,7 @@ def test_kill_nine_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert killed
 
 
+@pytest.mark.started
 def test_no_worker_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(BuildError, match="no worker process can be started"):

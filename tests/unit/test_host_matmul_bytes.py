@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_harness import T, filled, workload
+from kernel_harness import T, filled, load, workload
 from matmul_workloads import LAYOUTS, check, generic, matmul, windows
 
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.runtime.host.host_cpu import cpu_features
+from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.tensor import DType
 
 pytestmark = pytest.mark.usefixtures("built_here")
 
 needs_quads = pytest.mark.skipif("avx512vnni" not in cpu_features(), reason="the CPU has no AVX-512 VNNI")
+needs_tiles = pytest.mark.skipif(not {"amx-tile", "amx-int8"} <= cpu_features() or not may_use_tiles(),
+                                 reason="the CPU has no tiles of bytes, or the system keeps them back")
 SIGNS = {"u8s8": (False, True), "s8u8": (True, False), "s8s8": (True, True), "u8u8": (False, False)}
 IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
     "host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true",
@@ -22,6 +25,7 @@ IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
     "host_matmul{mr=1 nv=3 lanes=8 prefetch=4 stream=4",
     "host_matmul{mr=3 nv=2 lanes=8 mc=6 exact-tails=true stream=4",
     "host_matmul{mr=4 nv=2 lanes=4 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true")
+TILES = "host_matmul{mr=32 nv=2 pack=panel mc=64 panels=2 copy-rows=true quads=true tiles=true}"
 SIZES = [(1, 1, 1), (3, 47, 6), (9, 33, 31), (17, 33, 66), (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 
 
@@ -47,6 +51,20 @@ def test_layouts_and_extents(config: str, layout: str, signs: str, words: str) -
     subscripts = maps.replace(" ", "").split(",")
     for m, n, k in SIZES:
         check(text, config + f" {words}=true}}", {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+              lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", read(x, SIGNS[signs][0]),
+                                     read(y, SIGNS[signs][1])))
+
+
+@needs_tiles
+@pytest.mark.parametrize("layout,signs", [("nn", "u8s8"), ("nt", "s8u8"), ("transposed_result", "u8s8")])
+def test_tiles(layout: str, signs: str) -> None:
+    a_dims, b_dims, maps = LAYOUTS[layout]
+    a, b, c = T("i8", a_dims), T("i8", b_dims), T("i32", ("N", "M") if layout == "transposed_result" else ("M", "N"))
+    text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"), body=widened(SIGNS[signs]))
+    assert load(text, TILES).kernel.tiles
+    subscripts = maps.replace(" ", "").split(",")
+    for m, n, k in [*SIZES, (70, 101, 257), (33, 33, 128), (16, 16, 64)]:
+        check(text, TILES, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", read(x, SIGNS[signs][0]),
                                      read(y, SIGNS[signs][1])))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +13,7 @@ from matmul_workloads import AVX512, LAYOUTS, check, described, generic, matmul,
 
 import tilewright as tw
 from tilewright.compiler import ops
-from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, prepacked, space, why_invalid
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, prepacked, space, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import default
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.errors import BuildError
@@ -28,6 +29,7 @@ needs_tiles = pytest.mark.skipif(not {"amx-tile", "amx-bf16"} <= cpu_features() 
                                  reason="the CPU has no tiles of bf16, or the system keeps them back")
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 PAIRS = dataclasses.replace(AVX512, bf16_pairs=True)
+TILED = dataclasses.replace(PAIRS, bf16_tiles=True)
 IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
     "host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true pairs=true}",
     "host_matmul{mr=8 nv=3 pack=panel mc=8 exact-tails=true pairs=true}",
@@ -67,6 +69,7 @@ def test_tiles(layout: str, config: str) -> None:
     a_dims, b_dims, maps = LAYOUTS[layout]
     a, b, c = T("bf16", a_dims), T("bf16", b_dims), T("bf16", ("N", "M") if layout == "transposed_result" else ("M", "N"))
     text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
+    assert load(text, config).kernel.tiles
     subscripts = maps.replace(" ", "").replace(",", "|").split("|")
     for m, n, k in [*SIZES, (70, 101, 129), (33, 33, 64), (16, 16, 32), (100, 96, 34)]:
         check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
@@ -167,7 +170,7 @@ def bf16(m: Dim, n: Dim, k: Dim, tile: int = 0, paired: bool = False) -> Workloa
     return dataclasses.replace(work, inputs=(a, b), factors=factors)
 
 
-@pytest.mark.parametrize("limits", [AVX512, PAIRS, HostLimits(32, 16)])
+@pytest.mark.parametrize("limits", [AVX512, PAIRS, TILED, HostLimits(32, 16)])
 @pytest.mark.parametrize("work", [bf16("M", 2304, 768), bf16(1, 768, 768), bf16("M", 10, 50000), bf16("M", "M", 64),
                                   bf16("M", 2304, 768, 48)])
 def test_defaults_use_pairs_where_the_target_has_them(work: Workload, limits: HostLimits) -> None:
@@ -200,6 +203,26 @@ def test_defaults_and_space_of_operands_prepacked_in_pairs() -> None:
 def test_rules_name_what_is_broken(work: Workload, config: HostMatmulConfig, rule: str | None) -> None:
     reason = why_invalid(config, work, PAIRS)
     assert reason is None if rule is None else reason is not None and reason.startswith(rule)
+
+
+WHOLE = HostMatmulConfig(32, 2, 16, Pack.PANEL, mc=64, copy_rows=True, pairs=True, tiles=True)
+
+
+@pytest.mark.parametrize("work,changes,rule", [
+    (bf16("M", 96, 3000), {}, None),
+    (bf16("M", 96, 3000), {"mr": 24, "mc": 48}, "tiles-fit"),
+    (bf16("M", 96, 3000), {"nv": 4}, "tiles-fit"),
+    (bf16("M", 96, 3000), {"copy_rows": False}, "tiles-of-copies"),
+    (bf16("M", 96, 3000), {"pack": Pack.NONE}, "tiles-of-panels"),
+    (bf16("M", 96, 3040, 32, paired=True), {"pack": Pack.NONE}, None),
+    (bf16("M", 96, 3000, 32, paired=True), {"pack": Pack.NONE}, "tiles-of-k"),
+    (described("M", 96, 3000), {}, "words")])
+def test_rules_of_tiles(work: Workload, changes: dict[str, Any], rule: str | None) -> None:
+    reason = why_invalid(dataclasses.replace(WHOLE, **changes), work, TILED)
+    assert reason is None if rule is None else reason is not None and reason.startswith(rule)
+    assert str(why_invalid(WHOLE, bf16("M", 96, 3000), PAIRS)).startswith("tiles:")
+    found = {c.mr for c in space(bf16("M", 96, 3000), TILED) if c.tiles}
+    assert found == {16, 32}
 
 
 @pytest.mark.parametrize(("target", "precision"), [("host", "f32"), ("host", "bf16"), ("host:x86-64-v3", "bf16")])

@@ -32,7 +32,8 @@ _ALIGNED = "-x86-experimental-pref-innermost-loop-alignment=6"  # log2 of bytes
 # Intrinsics and what they need: LLVM ends the process where it cannot select one.
 _INTRINSICS = {"@llvm.x86.avx2.": "avx2", "@llvm.x86.avx512.": "avx512f", "@llvm.x86.avx512bf16.": "avx512bf16",
                "@llvm.x86.avx512.pmaddw.": "avx512bw", "@llvm.x86.avx512.vpdpbusd.": "avx512vnni",
-               "@llvm.x86.tile": "amx-tile", "@llvm.x86.tdpbusd": "amx-int8", "@llvm.x86.tdpbf16ps": "amx-bf16"}
+               "@llvm.x86.tile": "amx-tile", "@llvm.x86.tdpbs": "amx-int8", "@llvm.x86.tdpbu": "amx-int8",
+               "@llvm.x86.tdpbf16ps": "amx-bf16"}
 _OF_ONE = {"@llvm.x86.": "x86_64", "@llvm.aarch64.": "aarch64"}
 
 

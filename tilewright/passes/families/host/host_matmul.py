@@ -86,7 +86,7 @@ def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
         raise ValueError(f"a factor is prepacked in pairs or fours, which {config.lanes} lanes of this contraction do not take")
     side = plan.side if plan.tile else config.side if takes_words(plan, config.lanes, config.side) else 1
     config = replace(config, pairs=side == 2, quads=side == 4)
-    if config.tiles and not (side == 2 and plan.view.multiplies_bf16()):
+    if config.tiles and not TilesEmitter.takes(plan, side):
         config = replace(config, tiles=False, mr=config.lanes // 2)
     config = replace(config, kc=-(-config.kc // side) * side, stream=-(-config.stream // side) * side)
     if len(plan.view.k) != 1:

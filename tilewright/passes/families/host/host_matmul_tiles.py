@@ -1,8 +1,8 @@
-"""Products of bf16 by tiles: 16 rows times 16 columns, 32 values of k at once (AMX; denormal factors count as zero).
+"""Products by tiles (AMX): 16 rows times 16 columns, 32 values of k of bf16 or 64 bytes at once.
 
-Rows and columns are words of two values of k. A chunk of rows is copied, as are columns that are not prepacked, and both are
-continued with zeros up to whole tiles of k. Sums of a block stay in tiles over all of k, then pass through the workspace to what
-follows them.
+Of bf16, denormal factors count as zero. Rows and columns are words of two or four values of k. A chunk of rows is copied, as are
+columns that are not prepacked, and both are continued with zeros up to whole tiles of k. Sums of a block stay in tiles over all
+of k, then pass through the workspace to what follows them.
 """
 
 from __future__ import annotations
@@ -11,26 +11,45 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tilewright.passes.codegen.emit import Memory, constant, effect, integer_type, lane_mask, loop, when
+from tilewright.passes.codegen.emit import Memory, constant, effect, gep, integer_type, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_block import Block, Loops
 from tilewright.passes.families.host.host_matmul_emitter import APART, MatmulEmitter, MatmulUnit, Piece
+from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
-from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.host.host_matmul import TILE_DEPTH, TILE_ROWS
+from tilewright.passes.mlir import ir, position
+from tilewright.passes.spaces.host.host_matmul import TILE_ROWS
 from tilewright.runtime.shape import Expr
 
 _LINE = 64  # bytes of a row of a tile
 _TILES = 8  # that there are
 _WORD = 4  # bytes
-_WORDS = TILE_DEPTH // 2
+_WORDS = 16  # of k in a tile
 _NAME = "llvm.x86."
 
 
 @dataclass(frozen=True)
 class TilesEmitter(MatmulEmitter):
     """`config.mr` is 16 or 32 rows, `config.nv` one to three vectors of 16 columns."""
+
+    @staticmethod
+    def takes(plan: Plan, side: int) -> bool:
+        """Are there products of tiles of words of so many values, and does k run through prepacked columns as its loops do?"""
+        if not (side == 4 or (side == 2 and plan.view.multiplies_bf16())):
+            return False
+        within = list(plan.view.maps[plan.wide].results)[1:-2]
+        order = [e if isinstance(e, ir.AffineDimExpr) else ir.AffineFloorDivExpr(e).lhs for e in within if plan.tile]
+        return not plan.tile or [position(e) for e in order] == list(plan.view.k)
+
+    @property
+    def _multiply(self) -> str:
+        """The instruction; the first factor is that of the rows."""
+        signs = self.plan.view.byte_signs()
+        if signs is None:
+            return _NAME + "tdpbf16ps"
+        first, second = ("s" if signs[which] else "u" for which in (self.plan.narrow, self.plan.wide))
+        return f"{_NAME}tdpb{first}{second}d"
 
     def _areas(self) -> dict[str, Expr]:
         areas = {"shapes": Expr.of(_LINE // _WORD), **super()._areas()}
@@ -55,8 +74,9 @@ class TilesEmitter(MatmulEmitter):
 
     @property
     def _is_whole(self) -> bool:
-        """Is k a multiple of a tile's?"""
-        return self.plan.depth.divisible_by(TILE_DEPTH)
+        """Is k whole tiles for certain?"""
+        alone = len(self.plan.view.k) == 1 and self.plan.depth.divisible_by(_WORDS * self.config.side)
+        return alone or self._depth.divisible_by(_WORDS)
 
     def _piece(self, unit: MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """All of k: there are no pieces."""
@@ -114,7 +134,7 @@ class TilesEmitter(MatmulEmitter):
                     mine = high * config.nv + (m if m in kept else 0)
                     if m not in kept:
                         load(m, mine)
-                    effect(_NAME + "tdpbf16ps", [_tile(sums[m][j]), _tile(mine), _tile(shared)])
+                    effect(self._multiply, [_tile(sums[m][j]), _tile(mine), _tile(shared)])
 
         steps = self.kernel.evaluator.emit(self._depth.ceildiv(_WORDS))
         loop(0, steps, 1, step, index=self.kernel.index)
@@ -129,10 +149,10 @@ class TilesEmitter(MatmulEmitter):
         """Where a tile of columns begins, and the bytes between its rows."""
         if copied is not None:
             return copied.address([step * _WORDS, Index(vector * self.config.lanes)]), Index(self.config.columns * _WORD)
-        point = list(loops)
-        point[self.plan.view.k[0]] = step * TILE_DEPTH
-        block = Block(self.kernel.evaluator, self.plan, self.config, None)
-        return block.packed_address(point, column), Index(self.plan.tile * _WORD)
+        point = [Index(0) if d in self.plan.view.k else x for d, x in enumerate(loops)]
+        start = Block(self.kernel.evaluator, self.plan, self.config, None).packed_address(point, column)
+        word = self.plan.tile * _WORD
+        return gep(start, (step * (_WORDS * word)).value(self.kernel.index), integer_type(8)), Index(word)
 
     def _results(self, piece: Piece, scratch: Memory, first: Index, row: Index, height: Index) -> None:
         """What follows the sums of a block."""

@@ -18,8 +18,7 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 SHORT_ROW = 4 * LINE  # bytes of a row of columns that is one stream with the rows around it
-TILE_ROWS = 16  # and columns
-TILE_DEPTH = 32  # values of k of bf16
+TILE_ROWS = 16  # and columns, and words of k
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 
 
@@ -41,7 +40,7 @@ class HostMatmulConfig(TileConfig):
     products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
     workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
-    values of k at once. tiles: pairs are, 16 rows by 16 columns by 32 values of k at once, of copied rows and of columns that
+    values of k at once. tiles: 16 rows by 16 columns by 16 such words at once, of copied rows and of columns that
     are copied or prepacked. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
@@ -131,7 +130,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
-    tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16)) if limits.bf16_tiles else ()
+    tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16)) if limits.bf16_tiles or limits.tiles else ()
     side = word_of(workload, limits)
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
@@ -213,18 +212,19 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
 
 def _tiles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> str | None:
     """The rule of tiles that the configuration breaks, or None."""
-    bf16 = config.side == 2 and any(o.dtype is DType.BF16 for o in workload.inputs)
-    if not limits.bf16_tiles or not bf16:
-        return "tiles: the target or the element types have no products of tiles of bf16"
+    side = config.side
+    bf16 = side == 2 and any(o.dtype is DType.BF16 for o in workload.inputs)
+    if not (limits.bf16_tiles if bf16 else side == 4 and limits.tiles):
+        return "tiles: the target or the element types have no products of tiles"
     if config.mr not in (TILE_ROWS, 2 * TILE_ROWS) or config.lanes != TILE_ROWS or config.nv > 3:
         return f"tiles-fit: {config.mr} rows by {config.nv} vectors of {config.lanes} are not one to six tiles of 16 by 16"
     if not config.copy_rows or config.kc or config.stream or config.taps or config.prefetch or config.exact_tails:
         return "tiles-of-copies: tiles are of copied rows over all of k, of whole blocks"
-    depth = [loop.extent for loop in workload.loops if loop.role == "k"]
-    if len(depth) != 1 or (prepacked(workload) and not depth[0].divisible_by(TILE_DEPTH)):
-        return f"tiles-of-k: k is no single loop, or prepacked columns have no multiple of {TILE_DEPTH} values of it"
     if not prepacked(workload) and config.pack is not Pack.PANEL:
         return "tiles-of-panels: columns in place are not laid out as tiles are"
+    depth = [loop.extent for loop in workload.loops if loop.role == "k"]
+    if prepacked(workload) and not (workload.size("k").divisible_by(TILE_ROWS * side) and depth[-1].divisible_by(side)):
+        return f"tiles-of-k: prepacked columns have no multiple of {TILE_ROWS * side} values of k"
     return None
 
 

@@ -35,6 +35,7 @@ _WIDE = (4, 6)  # block whose sums are written as long pieces of rows, in 32 reg
 _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
+_UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -152,9 +153,10 @@ class _Defaults:
         """With tiles for more than a few rows, where there are such. Units of few panels keep all cores busy; more of them share
         the copy of their rows."""
         extents, limits, tile = self.extents, self.limits, prepacked(self.workload)
-        most, depth = self.at.untiled_rows if tile else self.at.untiled_copies, extents.depth.constant or _DEPTH
+        prepared, copied = _UNTILED_BYTES if self.side == 4 else (self.at.untiled_rows, self.at.untiled_copies)
+        most, depth = prepared if tile else copied, extents.depth.constant or _DEPTH
         nv = next((n for n in (2, 3, 1) if tile % (n * TILE_ROWS) == 0), 1)
-        rows = limits.l2 // 2 // (depth * 2) // (2 * TILE_ROWS)
+        rows = limits.l2 // 2 // (depth * self.factor) // (2 * TILE_ROWS)
         groups = math.ceil((extents.columns.constant or _DEPTH) / (nv * TILE_ROWS)) // (2 * limits.cores)
         tiled = HostMatmulConfig(2 * TILE_ROWS, nv, TILE_ROWS, Pack.NONE if tile else Pack.PANEL,
                                  mc=max(1, min(self.at.chunk_rows // (2 * TILE_ROWS), rows)) * 2 * TILE_ROWS,

@@ -242,6 +242,8 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         axis = loops.index(column)
         along = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which)
         side = values_of_word(view.multiplies_bf16(), view.byte_signs(), limits) if along else 1
+        if len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
+            side = 1  # each of many short sums would end in a part of a word, which is made value by value
         return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side, len(view.k) == 1)
     return None
 

@@ -26,6 +26,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
+from tilewright.runtime.tensor import DType
 
 _PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
@@ -57,6 +58,8 @@ class Thresholds:
                                       operator="dense_768x768_argument", results=_WITH)
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
+    widened_rows: int = threshold(8, unit="rows, up to which 16 bits are widened where they are multiplied",
+                                  operator="dense_768x768_bf16", results=_TILES)
     untiled_rows: int = threshold(1, unit="rows, up to which bf16 is multiplied in pairs where the target has tiles",
                                   operator="dense_768x768_bf16", results=_TILES)
     untiled_copies: int = threshold(3, unit="rows, likewise where columns are copied", operator="dense_768x768_bf16_argument",
@@ -129,6 +132,22 @@ class _Defaults:
         if gemm is None or gemm.last is None or gemm.a.dtype.bytes * self.side != 4:
             return False
         return gemm.a.source is not None and gemm.a.linear_axis(gemm.last) == gemm.a.unit_axis
+
+    @property
+    def widens_rows(self) -> bool:
+        """Are factors of 16 bits widened where they are multiplied? Those of the rows would be, one by one, for each panel."""
+        halves = {f.dtype for f in self.workload.factors} <= {DType.F16, DType.BF16}
+        return halves and self.side == 1 and self.workload.accumulator is DType.F32
+
+    @property
+    def copies_rows(self) -> bool:
+        """Are rows copied for several panels, as they are multiplied?"""
+        return self.widens_rows or (self.side > 1 and not self.rows_as_words)
+
+    def _served(self, columns: int) -> int:
+        """Panels of so many columns that copied rows serve; fewer where they would leave cores idle."""
+        groups = (self.extents.columns.constant or _DEPTH) // columns // (2 * self.limits.cores)
+        return max(1, min(self.at.rounded_panels, groups))
 
     def choice(self) -> Choice:
         extents = self.extents
@@ -227,10 +246,11 @@ class _Defaults:
         mr = rows_beside(nv, limits)
         ahead = 0 if nv * lanes * extents.element_bytes % LINE else 32 if self._is_distant else 16
         many = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, **self._chunking(mr, nv * lanes)).of_words(side)
-        if side > 1 and not self.rows_as_words:
-            groups = (extents.columns.constant or 0) // (nv * lanes) // (2 * limits.cores)
-            panels = max(1, min(self.at.rounded_panels, groups))
-            return [], replace(many, exact_tails=True, panels=panels, copy_rows=True)
+        if self.copies_rows:
+            copied = replace(many, exact_tails=True, panels=self._served(nv * lanes), copy_rows=True)
+            if why_invalid(copied, self.workload, limits) is None:
+                few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True)
+                return [(self.at.widened_rows, few)] if self.widens_rows else [], copied
         few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
         fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
         alone = least <= fetched and side == 1 and ahead and not self._is_distant
@@ -270,8 +290,9 @@ class _Defaults:
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
         panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < _PAGE else 0,
-                                 exact_tails=True, copy_rows=words and not self.rows_as_words,
-                                 **self._chunking(mr, nv * lanes)).of_words(side)
+                                 exact_tails=True, copy_rows=self.copies_rows, **self._chunking(mr, nv * lanes)).of_words(side)
+        if self.widens_rows and panel.panels == 1:
+            panel = replace(panel, panels=self._served(panel.columns))
         while why_invalid(panel, self.workload, limits) is not None and panel.nv > 1:
             panel = replace(panel, nv=panel.nv - 1)
         if not words and not transposed and limits.vector_bytes == 32 and self._rows_across(panel):
@@ -284,6 +305,8 @@ class _Defaults:
             dots = at.transposed_rows if far else 1
             return [(dots, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv)) if far else one)], panel
         blocked = narrow and (mr, nv) in ((4, 3), (2, 4))
+        if self.widens_rows and not transposed and panel.copy_rows:
+            return [(1, one), (at.widened_rows, in_place)], panel
         if not (words or blocked):
             return self._read(one, in_place, panel)
         most = mr - 1 if line else at.pair_rows

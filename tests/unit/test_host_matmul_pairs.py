@@ -205,6 +205,21 @@ def test_rules_name_what_is_broken(work: Workload, config: HostMatmulConfig, rul
     assert reason is None if rule is None else reason is not None and reason.startswith(rule)
 
 
+@pytest.mark.parametrize("element,copied", [("f16", True), ("f32", False)])
+def test_rows_of_16_bits_are_widened_once_for_several_panels(element: str, copied: bool) -> None:
+    """Beyond a few rows."""
+    graph = ops.Graph()
+    graph.output(ops.matmul(graph.input("x", ["T", 64], element), graph.input("w", [64, 640], element)))
+    w = np.random.default_rng(0).standard_normal((64, 640)).astype(np.dtype("f2" if element == "f16" else "f4"))
+    for constants in ({}, {"w": w}):
+        fn = tw.compile(graph, {"T": (1, 99)}, constants=constants, target="host:x86-64-v3")
+        *few, many = [kernel.config for table in fn.program.tables for kernel in table.kernels]
+        assert (few or not copied) and ("copy-rows=true" in many) is copied and not any("copy-rows=true" in c for c in few)
+        x = np.random.default_rng(1).standard_normal((40, 64)).astype(w.dtype)
+        want = x.astype("f8") @ w.astype("f8")
+        np.testing.assert_allclose(fn(x, *(() if constants else (w,))).astype("f8"), want, rtol=2e-3, atol=2e-2)
+
+
 WHOLE = HostMatmulConfig(32, 2, 16, Pack.PANEL, mc=64, copy_rows=True, pairs=True, tiles=True)
 
 

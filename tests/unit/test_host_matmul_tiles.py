@@ -43,7 +43,7 @@ def test_linear_layers(k: int, n: int, constant: bool) -> None:
             np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-2, atol=5e-2)
 
 
-@pytest.mark.parametrize("channels", [32, 16, 6])
+@pytest.mark.parametrize("channels", [32, 16, 6, 3])
 def test_convolutions_read_their_windows_as_rows(channels: int) -> None:
     rng = np.random.default_rng(1)
     f = rng.standard_normal((3, 3, channels, 24)).astype(BF16)
@@ -57,6 +57,17 @@ def test_convolutions_read_their_windows_as_rows(channels: int) -> None:
         seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
         want = np.einsum("nhwcij,ijcf->nhwf", seen, f.astype(np.float64))
         np.testing.assert_allclose(fn(a).astype(np.float64), want, rtol=2e-2, atol=0.2)
+
+
+@pytest.mark.parametrize("channels,words", [(3, False), (4, True)])
+def test_filters_of_part_words_are_laid_out_plainly(channels: int, words: bool) -> None:
+    f = np.random.default_rng(4).standard_normal((3, 3, channels, 64)).astype(BF16)
+    g = ops.Graph()
+    x, w = g.input("x", ["B", 9, 9, channels], DType.BF16), g.input("w", f.shape, DType.BF16)
+    g.output(ops.conv2d(x, w, padding=1, layout="nhwc"))
+    fn = tw.compile(g, {"B": (1, 4)}, constants={"w": f})
+    configs = [kernel.config for table in fn.program.tables for kernel in table.kernels]
+    assert any("pairs=true" in c for c in configs) is words
 
 
 @pytest.mark.parametrize("constant", [True, False])

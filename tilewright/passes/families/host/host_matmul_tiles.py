@@ -11,22 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tilewright.passes.codegen.emit import Memory, constant, effect, gep, integer_type, lane_mask, loop, when
+from tilewright.passes.codegen.emit import Memory, constant, gep, integer_type, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.host import tile_registers
 from tilewright.passes.families.host.host_matmul_block import Block, Loops
 from tilewright.passes.families.host.host_matmul_emitter import APART, MatmulEmitter, MatmulUnit, Piece
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_row_copy import RowCopy
+from tilewright.passes.families.host.tile_registers import COUNT, LINE
 from tilewright.passes.mlir import ir, position
 from tilewright.passes.spaces.host.host_matmul import TILE_ROWS
 from tilewright.runtime.shape import Expr
 
-_LINE = 64  # bytes of a row of a tile
-_TILES = 8  # that there are
 _WORD = 4  # bytes
 _WORDS = 16  # of k in a tile
-_NAME = "llvm.x86."
 
 
 @dataclass(frozen=True)
@@ -35,42 +34,36 @@ class TilesEmitter(MatmulEmitter):
 
     @staticmethod
     def takes(plan: Plan, side: int) -> bool:
-        """Are there products of tiles of words of so many values, and does k run through prepacked columns as its loops do?"""
-        if not (side == 4 or (side == 2 and plan.view.multiplies_bf16())):
+        """Are there products of tiles of words of so many values, and does k run through prepacked columns as its loops do, in
+        whole tiles?"""
+        view = plan.view
+        if not (side == 4 or (side == 2 and view.multiplies_bf16())):
             return False
-        within = list(plan.view.maps[plan.wide].results)[1:-2]
-        order = [e if isinstance(e, ir.AffineDimExpr) else ir.AffineFloorDivExpr(e).lhs for e in within if plan.tile]
-        return not plan.tile or [position(e) for e in order] == list(plan.view.k)
+        if not plan.tile:
+            return True
+        within = list(view.maps[plan.wide].results)[1:-2]
+        order = [e if isinstance(e, ir.AffineDimExpr) else ir.AffineFloorDivExpr(e).lhs for e in within]
+        whole = plan.depth.divisible_by(_WORDS * side) and view.extents[view.k[-1]].divisible_by(side)
+        return whole and [position(e) for e in order] == list(view.k)
 
     @property
-    def _multiply(self) -> str:
+    def _instruction(self) -> str:
         """The instruction; the first factor is that of the rows."""
         signs = self.plan.view.byte_signs()
         if signs is None:
-            return _NAME + "tdpbf16ps"
+            return "tdpbf16ps"
         first, second = ("s" if signs[which] else "u" for which in (self.plan.narrow, self.plan.wide))
-        return f"{_NAME}tdpb{first}{second}d"
+        return f"tdpb{first}{second}d"
 
     def _areas(self) -> dict[str, Expr]:
-        areas = {"shapes": Expr.of(_LINE // _WORD), **super()._areas()}
+        areas = {"shapes": Expr.of(LINE // _WORD), **super()._areas()}
         return areas | {"block": Expr.of(self.config.columns * self.config.mr)}
 
     def units(self, begin: Index, end: Index) -> Grid:
-        self._shape()
+        tile_registers.shape(self._memory("shapes", 1).pointer, [(TILE_ROWS, LINE)] * COUNT, self.kernel.index)
         grid = super().units(begin, end)
-        effect(_NAME + "tilerelease", [])
+        tile_registers.release()
         return replace(grid, tiles=True)
-
-    def _shape(self) -> None:
-        """All tiles are 16 rows of a line."""
-        byte, at = integer_type(8), self._memory("shapes", 1)
-        shapes = replace(at, element=byte)
-        shapes.store(constant(byte, 0, _LINE), [Index(0), Index.ramp(0, _LINE)])
-        shapes.store(constant(byte, 1), [Index(0), Index(0)])  # the palette
-        for tile in range(_TILES):
-            shapes.store(constant(byte, _LINE), [Index(0), Index(16 + 2 * tile)])
-            shapes.store(constant(byte, TILE_ROWS), [Index(0), Index(48 + tile)])
-        effect(_NAME + "ldtilecfg", [shapes.address([Index(0), Index(0)])])
 
     @property
     def _is_whole(self) -> bool:
@@ -115,26 +108,26 @@ class TilesEmitter(MatmulEmitter):
         config, rows = self.config, piece.rows
         assert rows is not None
         apart, from_row = (self.kernel.evaluator.emit(self._depth) + APART) * _WORD, row - piece.unit.low
-        kept = range(high) if high * config.nv + high < _TILES else range(0)  # tiles of rows that stay for all columns
+        kept = range(high) if high * config.nv + high < COUNT else range(0)  # tiles of rows that stay for all columns
         sums = [[m * config.nv + j for j in range(config.nv)] for m in range(high)]
-        shared = _TILES - 1
+        shared = COUNT - 1
         for tile in (t for line in sums for t in line):
-            effect(_NAME + "tilezero", [_tile(tile)])
+            tile_registers.clear(tile)
 
         def step(s: Index) -> None:
             def load(m: int, tile: int) -> None:
-                self._load(tile, rows.rows.address([from_row + m * TILE_ROWS, s * _WORDS]), apart)
+                tile_registers.load(tile, rows.rows.address([from_row + m * TILE_ROWS, s * _WORDS]), apart)
 
             for m in kept:
                 load(m, high * config.nv + m)
             for j in range(config.nv):
                 at, wide = self._columns_at(columns, piece.unit.loops, first + j * config.lanes, s, j)
-                self._load(shared, at, wide)
+                tile_registers.load(shared, at, wide)
                 for m in range(high):
                     mine = high * config.nv + (m if m in kept else 0)
                     if m not in kept:
                         load(m, mine)
-                    effect(self._multiply, [_tile(sums[m][j]), _tile(mine), _tile(shared)])
+                    tile_registers.multiply_add(self._instruction, sums[m][j], mine, shared)
 
         steps = self.kernel.evaluator.emit(self._depth.ceildiv(_WORDS))
         loop(0, steps, 1, step, index=self.kernel.index)
@@ -142,7 +135,7 @@ class TilesEmitter(MatmulEmitter):
         for m in range(high):
             for j in range(config.nv):
                 at = scratch.address([Index(m * TILE_ROWS), Index(j * config.lanes)])
-                effect(_NAME + "tilestored64", [_tile(sums[m][j]), at, constant(integer_type(64), config.columns * _WORD)])
+                tile_registers.store(sums[m][j], at, config.columns * _WORD)
         self._results(piece, scratch, first, row, (piece.unit.high - row).min(high * TILE_ROWS))
 
     def _columns_at(self, copied: Memory | None, loops: Loops, column: Index, step: Index, vector: int) -> tuple[ir.Value, Index]:
@@ -177,11 +170,3 @@ class TilesEmitter(MatmulEmitter):
 
         full = self._full()
         when(left.ge(self.config.columns) if full is None else full, whole, part)
-
-    def _load(self, tile: int, at: ir.Value, apart: Index) -> None:
-        """A tile from rows that begin so many bytes apart."""
-        effect(_NAME + "tileloadd64", [_tile(tile), at, apart.value(integer_type(64))])
-
-
-def _tile(number: int) -> ir.Value:
-    return constant(integer_type(8), number)

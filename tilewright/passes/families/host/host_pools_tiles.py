@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.passes.codegen.emit import constant, effect, integer_type
+from tilewright.passes.codegen.emit import constant, integer_type
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
+from tilewright.passes.families.host import tile_registers
 from tilewright.passes.families.host.host_pools_decoded import HALVES, WORDS, DecodedEmitter, Step
+from tilewright.passes.families.host.tile_registers import LINE
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.host_pools import TILE_ROWS, VECTOR
 
-_LINE = 64  # bytes of a row of a tile of weights or sums
 _PIXELS, _WEIGHTS = 4, 6  # first tiles of pixels and of weights, behind those of sums
 _AHEAD = 4  # steps that are kept where weights are multiplied at once
-_NAME = "llvm.x86."
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,15 @@ class TilesEmitter(DecodedEmitter):
 
     def units(self, begin: Index, end: Index) -> Grid:
         grid = super().units(begin, end)
-        effect(_NAME + "tilerelease", [])
+        tile_registers.release()
         return replace(grid, tiles=True)
 
     def _fill(self) -> None:
         super()._fill()
-        shapes = self._memory("shapes", integer_type(8))
-        shapes.store(constant(integer_type(8), 0, _LINE), [Index.ramp(0, _LINE)])
-        shapes.store(constant(integer_type(8), 1), [Index(0)])  # the palette
         wide, high = self.config.groups * VECTOR, [TILE_ROWS] * _WEIGHTS + [self._step] * HALVES
-        for tile, rows in enumerate(high):
-            shapes.store(constant(integer_type(8), wide if _PIXELS <= tile < _WEIGHTS else _LINE), [Index(16 + 2 * tile)])
-            shapes.store(constant(integer_type(8), rows), [Index(48 + tile)])
-        effect(_NAME + "ldtilecfg", [shapes.address([Index(0)])])
+        shapes = self._memory("shapes", integer_type(8))
+        tile_registers.shape(shapes.pointer, [(rows, wide if _PIXELS <= t < _WEIGHTS else LINE) for t, rows in enumerate(high)],
+                             shapes.index)
 
     def _columns(self, at: tuple[Index, Index, Index], zero: ir.Value) -> None:
         if not self._is_one:
@@ -91,19 +87,19 @@ class TilesEmitter(DecodedEmitter):
 
     def _clear(self, halves: Sequence[int]) -> None:
         for tile in range(self._tall * len(halves)):
-            effect(_NAME + "tilezero", [_tile(tile)])
+            tile_registers.clear(tile)
 
     def _add(self, pixel: Index, step: Step, halves: Sequence[int]) -> None:
         """Adds the products of a step to the sums of a block of pixels from `pixel` on."""
         weights, pixels = self._memory("weights", integer_type(32)), self._memory("image", integer_type(8))
         base, channels = self._pixels_at(pixel, step), self._image.channels
         for i, half in enumerate(halves):
-            _load(_WEIGHTS + i, weights.address([self._weights_at(step, half)]), _LINE)
+            tile_registers.load(_WEIGHTS + i, weights.address([self._weights_at(step, half)]), LINE)
         for m in range(self._tall):
             tile = _PIXELS + m % (_WEIGHTS - _PIXELS)
-            _load(tile, pixels.address([base + m * TILE_ROWS * channels]), channels)
+            tile_registers.load(tile, pixels.address([base + m * TILE_ROWS * channels]), channels)
             for i in range(len(halves)):
-                effect(_NAME + "tdpbusd", [_tile(m * len(halves) + i), _tile(tile), _tile(_WEIGHTS + i)])
+                tile_registers.multiply_add("tdpbusd", m * len(halves) + i, tile, _WEIGHTS + i)
 
     def _store(self, halves: Sequence[int]) -> None:
         """The sums: [pixel][column]."""
@@ -111,13 +107,4 @@ class TilesEmitter(DecodedEmitter):
         for m in range(self._tall):
             for i in range(len(halves)):
                 at = sums.address([Index(m * TILE_ROWS * wide + i * WORDS)])
-                effect(_NAME + "tilestored64", [_tile(m * len(halves) + i), at, constant(integer_type(64), wide * 4)])
-
-
-def _tile(number: int) -> ir.Value:
-    return constant(integer_type(8), number)
-
-
-def _load(tile: int, at: ir.Value, step: int) -> None:
-    """A tile from rows that begin so many bytes apart."""
-    effect(_NAME + "tileloadd64", [_tile(tile), at, constant(integer_type(64), step)])
+                tile_registers.store(m * len(halves) + i, at, wide * 4)

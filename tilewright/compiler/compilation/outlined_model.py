@@ -157,7 +157,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         fold_constants(module, bound, each)
         if isinstance(limits, HostLimits):
             packing = PackConstants(limits.vector_bytes, limits.vector_registers, limits.bf16_pairs, limits.byte_products,
-                                    limits.l3)
+                                    limits.l3, limits.tiles or limits.bf16_tiles)
             PassPipeline([packing], callback).run(module)
         check_indices(module, bound)
         workloads, numbers, graph = workloads_of(module), _operations(module), _graph(module)

@@ -37,7 +37,7 @@ class PackConstants(Pass):
     """vector_bytes, vector_registers: of the target; a panel is as wide as the main register block of the family host_matmul.
 
     bf16_pairs: does the target multiply bf16 in pairs? byte_products: how many products of bytes it adds at once. last_cache: its
-    bytes; panels from a distant one are narrower.
+    bytes; panels from a distant one are narrower. tiles: does the target multiply tiles? Then parts of words stay as they are.
     """
 
     name: ClassVar[str] = "pack-constants"
@@ -46,6 +46,7 @@ class PackConstants(Pass):
     bf16_pairs: bool = False
     byte_products: int = 1
     last_cache: int = HostLimits.l3
+    tiles: bool = False
 
     def run(self, module: ir.Module) -> None:
         named = {ir.StringAttr(fn.attributes["sym_name"]).value: fn for fn in functions(module)}
@@ -57,7 +58,7 @@ class PackConstants(Pass):
             if KEY in fn.attributes and Kind(ir.StringAttr(fn.attributes[KIND]).value) is Kind.CONTRACTION:
                 sites = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value == name]
                 limits = HostLimits(self.vector_bytes, self.vector_registers, bf16_pairs=self.bf16_pairs,
-                                    byte_products=self.byte_products, l3=self.last_cache)
+                                    byte_products=self.byte_products, tiles=self.tiles, l3=self.last_cache)
                 _pack(fn, mains[0], sites, limits)
                 _pack_codes(fn, mains[0], sites, limits)
 
@@ -242,8 +243,8 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         axis = loops.index(column)
         along = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which)
         side = values_of_word(view.multiplies_bf16(), view.byte_signs(), limits) if along else 1
-        if len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
-            side = 1  # each of many short sums would end in a part of a word, which is made value by value
+        if limits.tiles and len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
+            side = 1  # each of many short sums would end in a part of a word, which no tile takes
         return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side, len(view.k) == 1)
     return None
 

@@ -189,3 +189,17 @@ def test_mistakes_are_named() -> None:
         ops.sum_pool(ops.reshape(x, [-1, 2]), 2)
     with pytest.raises(OptionError, match="use ncdhw or ndhwc"):
         ops.conv3d(x, x, layout="nchw")
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, w, **given: ops.conv2d(x, w, **given),
+    lambda x, w, **given: ops.conv_transpose(x, w, **given),
+    lambda x, w, **given: ops.avg_pool2d(x, 2, **given),
+    lambda x, w, **given: ops.interpolate(x, [4, 4], **given),
+], ids=["conv2d", "conv_transpose", "avg_pool2d", "interpolate"])
+def test_unknown_keywords_are_refused(call: Callable[..., ops.Tensor]) -> None:
+    """`strides=2` was left out without a word, and the window took steps of one."""
+    g = ops.Graph()
+    x, w = g.input("x", ["N", 4, "H", 2]), g.input("w", [4, 4, 1, 1])
+    with pytest.raises(TypeError, match="unexpected keyword 'strides'; of such it takes"):
+        call(x, w, strides=2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, size, want_equal, want_rank
+from tilewright.compiler.ops.graph import Size, Tensor, same_dtype, size, want_equal, want_keywords, want_rank
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.phased_convolutions import phased
 from tilewright.compiler.ops.reductions import accumulator_of, narrowed
@@ -112,6 +112,7 @@ def conv_transpose(
             padding in numbers.
     """
     name, rank = "conv_transpose", w.rank - 2
+    want_keywords(name, window, WindowOptions)
     if not 1 <= rank <= 3:
         raise ShapeError(f"{name}: the weight has rank {w.rank}; wanted rank 3, 4 or 5")
     want_rank(name, "the input", x, w.rank)
@@ -182,6 +183,7 @@ def _turned(w: Tensor, groups: int) -> Tensor:
 def _convolution(form: Layout, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, options: WindowOptions) -> Tensor:
     rank = len(form.spatial)
     name = f"conv{rank}d"
+    want_keywords(name, options, WindowOptions)
     dtype = accumulator_of(name, same_dtype(name, [x, w] if bias is None else [x, w, bias]))
     want_rank(name, "the input", x, rank + 2)
     want_rank(name, "the weight", w, rank + 2)

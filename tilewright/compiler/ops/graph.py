@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -14,7 +14,7 @@ from tilewright.compiler.ops.body import Body, Scalar, computed_in
 from tilewright.compiler.ops.emitter import Emitter, tensor_type
 from tilewright.compiler.ops.promotion import Promotion, result_type
 from tilewright.runtime.counters import Counted, at_most
-from tilewright.runtime.errors import DTypeError, OptionError, ShapeError
+from tilewright.runtime.errors import DTypeError, OptionError, ShapeError, perhaps
 from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -440,6 +440,16 @@ def want_rank(name: str, what: str, x: Tensor, *ranks: int) -> None:
     if x.rank not in ranks:
         wanted = " or ".join(map(str, ranks))
         raise ShapeError(f"{name}: {what} has rank {x.rank}, shape {shown(x.dims)}; wanted rank {wanted}")
+
+
+def want_keywords(name: str, given: Iterable[str], known: type) -> None:
+    """TypeError of a keyword that the TypedDict `known` has not, as Python gives for any other function: with `**options` it
+    would be left out without a word."""
+    for keyword in given:
+        if keyword not in known.__annotations__:
+            takes = ", ".join(known.__annotations__)
+            meant = perhaps(keyword, known.__annotations__)
+            raise TypeError(f"{name}: unexpected keyword {keyword!r}; of such it takes {takes}{meant}")
 
 
 def want_float(name: str, *tensors: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.creation import iota
-from tilewright.compiler.ops.graph import Number, Size, Tensor, element_type, shown, size, want_float
+from tilewright.compiler.ops.graph import Number, Size, Tensor, element_type, shown, size, want_float, want_keywords
 from tilewright.compiler.ops.indexing import gather, take_axes
 from tilewright.compiler.ops.joining import broadcast_to
 from tilewright.compiler.ops.pointwise import cast, where
@@ -90,7 +90,9 @@ def interpolate(
         ShapeError: not one size for each of the axes. OptionError: an unknown mode or coordinates, or an unknown scale for
             antialias.
     """
-    name, axes = "interpolate", list(options.get("axes", range(2, x.rank)))
+    name = "interpolate"
+    want_keywords(name, options, InterpolationOptions)
+    axes = list(options.get("axes", range(2, x.rank)))
     if len(sizes) != len(axes) or not sizes:
         raise ShapeError(f"{name}: {len(sizes)} sizes for the axes {axes} of {shown(x.dims)}")
     if mode not in MODES or coordinates not in COORDINATES:

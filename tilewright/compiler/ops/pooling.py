@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in
-from tilewright.compiler.ops.graph import Size, Tensor, shown, size, want_rank
+from tilewright.compiler.ops.graph import Size, Tensor, shown, size, want_keywords, want_rank
 from tilewright.compiler.ops.pointwise import cast
 from tilewright.compiler.ops.reductions import SUM, Reduction, accumulate, accumulator_of, divided, limits_of, narrowed
 from tilewright.compiler.ops.scalar_functions import is_nan
@@ -165,6 +165,7 @@ def _max_pool(pool: _Pool) -> Tensor:
 def _averaged(
     name: str, rank: int, x: Tensor, kernel: Spatial, steps: tuple[Spatial | None, Padding], layout: str, options: AverageOptions
 ) -> _Pool:
+    want_keywords(name, options, AverageOptions)
     return _Pool.of(name, rank, x, kernel, (*steps, options.get("dilation", 1)), layout, options.get("ceil_mode", False))
 
 

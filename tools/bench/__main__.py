@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trusted": ("tools.bench.search.trusted", "tuned models against untuned ones, certificates against what is measured again"),
     "tune": ("tools.bench.policies.tuned", "tuning policies on this machine"),
     "gpu": ("tools.bench.gpu.compare_gpu", "a GPU target against torch, torch.compile and Triton"),
+    "gpu-codes": ("tools.bench.gpu.compare_gpu_codes", "products with weights in few bits on a GPU, against torch and Triton"),
     "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),
     "gpu-predicates": ("tools.bench.gpu.predicates", "what it costs kernels of the GPU families to go by a byte"),
     "gpu-table": ("tools.bench.gpu.gpu_table", "predicted share of peak of the default GPU kernels, from their SASS"),

@@ -41,6 +41,11 @@ class Case:
     def element(self) -> str:
         return "f16" if self.precision == "f16" and not self.model else "f32"
 
+    @property
+    def tolerance(self) -> float:
+        """Of a result, in the 2-norm."""
+        return TOLERANCE[self.precision]
+
     def shapes(self, at: int) -> list[tuple[int, ...]]:
         """Of the arguments at a value of T."""
         return [tuple(at if e == "T" else e for e in shape) for shape in self.inputs]

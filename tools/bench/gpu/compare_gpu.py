@@ -26,6 +26,7 @@ from typing import Any
 from tilewright.runtime.errors import TilewrightError
 from tools.bench import command
 from tools.bench.gpu.cases import TOLERANCE, Case, build, cases
+from tools.bench.gpu.codes_cases import CodesCase
 from tools.bench.gpu.device_peers import PEERS, peers, reference
 
 OURS = "tilewright"
@@ -117,26 +118,34 @@ class Bench:
         given = self.tensors(case, at, 0)
         size = sum(t.numel() * t.element_size() for t in given)
         sets = [given, *(self.tensors(case, at, n) for n in range(1, min(_SETS, 1 + 2 * self.cache // size)))]
-        wanted = reference(self.torch, case, given)
+        made, failed = self.measured({n: (call, sets) for n, call in systems.items()}, reference(self.torch, case, given))
+        return record(case, at, made, failed)
+
+    def measured(self, systems: Mapping[str, tuple[Callable[..., Any], Sequence[Sequence[Any]]]],
+                 wanted: Any) -> tuple[dict[str, Any], dict[str, str]]:
+        """Times and errors of the systems, and why others failed. systems: each with its own operands, of one number of sets."""
         graphs, errors, failed = {}, {}, {}
-        for name, call in systems.items():
+        for name, (call, sets) in systems.items():
             try:
-                errors[name] = relative(self.torch, call(*given), wanted)
+                errors[name] = relative(self.torch, call(*sets[0]), wanted)
                 graphs[name] = self.graph(call, sets)
             except (RuntimeError, ValueError, TypeError, AttributeError, TilewrightError) as error:
                 failed[name] = "; ".join(_told(e) for e in (error, error.__context__) if e is not None)
-        found = self.timed(graphs, len(sets))
+        found = self.timed(graphs, len(next(iter(systems.values()))[1]))
         made = {n: {"median_us": round(statistics.median(t) * 1e6, 3), "rounds_us": [round(x * 1e6, 3) for x in t],
                     "error": float(f"{errors[n]:.2e}")} for n, t in found.items()}
-        return record(case, at, made, failed)
+        return made, failed
+
+    def copy_rate(self) -> dict[str, Any]:
+        """Of torch, the best of all rounds: bytes read and written."""
+        source = self.torch.empty(1 << 30, dtype=self.torch.float32, device="cuda")
+        target = self.torch.empty_like(source)
+        best = min(self.timed({"copy": self.graph(lambda to, of: to.copy_(of), [(target, source)])}, 1)["copy"])
+        return figure("copy", 2 * source.numel() * 4 / best * 1e-9, "GB/s")
 
     def ceilings(self) -> list[dict[str, Any]]:
         """Copy and matmul rates of torch, the best of all rounds."""
-        torch, found = self.torch, []
-        source = torch.empty(1 << 30, dtype=torch.float32, device="cuda")
-        target = torch.empty_like(source)
-        best = min(self.timed({"copy": self.graph(lambda to, of: to.copy_(of), [(target, source)])}, 1)["copy"])
-        found.append(figure("copy", 2 * source.numel() * 4 / best * 1e-9, "GB/s"))
+        torch, found = self.torch, [self.copy_rate()]
         for precision in TOLERANCE:
             kind = torch.float16 if precision == "f16" else torch.float32
             torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -187,9 +196,10 @@ def relative(torch: Any, got: Any, wanted: Any) -> float:
     return error if error == error else float("inf")
 
 
-def record(case: Case, at: int, systems: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> dict[str, Any]:
+def record(case: Case | CodesCase, at: int, systems: Mapping[str, Mapping[str, Any]],
+           failed: Mapping[str, str]) -> dict[str, Any]:
     """ratio: time of the best peer with a right result over ours; None where there is none."""
-    wrong = [n for n, s in systems.items() if not s["error"] <= TOLERANCE[case.precision]]
+    wrong = [n for n, s in systems.items() if not s["error"] <= case.tolerance]
     right = {n: s["median_us"] for n, s in systems.items() if n not in wrong}
     best = min((n for n in right if n != OURS), key=right.__getitem__, default=None)
     ratio = None if best is None or OURS not in right else round(right[best] / right[OURS], 4)

@@ -29,7 +29,8 @@ from tilewright.runtime.limits import HostLimits
 @dataclass(frozen=True)
 class Coded:
     """x [M, k] @ W^T, W [n, k]. zero: "middle", "u8" or "f32" for zero points of their own, or a number for all of them.
-    rows: values of k that share a scale of x, 0 for all, where x is bytes. element: of x, and what W is rounded to."""
+    rows: values of k that share a scale of x, 0 for all, where x is bytes. element: of x, and what W is rounded to.
+    scales: their element type."""
 
     n: int
     k: int
@@ -39,13 +40,14 @@ class Coded:
     seed: int = 0
     rows: int | None = None
     element: str = "f32"
+    scales: str = "f32"
 
     @cached_property
     def arrays(self) -> list[np.ndarray]:
         """Codes, of 3, 5, 6 and 7 bits in several tensors, scales and zero points if there are some."""
         rng, groups = np.random.default_rng(self.seed), -(-self.k // (self.group or max(1, self.k)))
         codes = [rng.integers(0, 256, (self.n, -(-self.k * b // 8)), dtype=np.uint8) for b in planes(self.bits)]
-        scale = ((rng.random((self.n, groups)) + 0.5) / 8).astype(np.float32)
+        scale = ((rng.random((self.n, groups)) + 0.5) / 8).astype(NUMPY[self.scales])
         points = {"u8": rng.integers(0, 1 << self.bits, (self.n, groups), dtype=np.uint8),
                   "f32": rng.normal(2, 1, (self.n, groups)).astype(np.float32)}
         found = [scale, *([points[self.zero]] if self.zero in points else [])]

@@ -79,9 +79,52 @@ def test_tensor_cores(weight: Coded, rows: int) -> None:
     check(weight, f"gpu_codes{{rows={height} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1}}", rows)
 
 
+PAIRS = {
+    "4 bits": Coded(40, 256, 4, 32, element="f16", scales="f16"),
+    "4 bits, whole columns": Coded(33, 96, 4, 0, element="f16", scales="f16"),
+    "4 bits, zero points": Coded(40, 288, 4, 32, "u8", element="f16", scales="f16"),
+    "4 bits, bf16": Coded(40, 256, 4, 64, element="bf16", scales="bf16"),
+    "4 bits, bf16, zero points": Coded(33, 192, 4, 64, "u8", element="bf16", scales="bf16"),
+    "2 bits": Coded(40, 288, 2, 32, 1.0, element="f16", scales="f16"),
+    "2 bits, bf16": Coded(40, 256, 2, 64, element="bf16", scales="bf16"),
+    "1 bit": Coded(35, 256, 1, 64, element="f16", scales="f16"),
+    "1 bit, bf16": Coded(35, 128, 1, 64, "u8", element="bf16", scales="bf16"),
+    "8 bits": Coded(40, 256, 8, 32, element="f16", scales="f16"),
+    "8 bits, zero points": Coded(33, 160, 8, 32, "u8", element="f16", scales="f16"),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("rows", [1, 8, 13])
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_of_narrow_floats(name: str, rows: int) -> None:
+    """Scales of the type of the rows: codes become such floats two at a time. Rows of a single one show the values, which are
+    those of f32 arithmetic, rounded, to the last bit."""
+    weight = PAIRS[name]
+    read = 16 if weight.k % (128 // weight.bits) == 0 else 8
+    options = f"rows={8 if rows <= 8 else 16} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1"
+    check(weight, f"gpu_codes{{{options}}}", rows)
+    workload, given = weight.workload(None)
+    places = np.random.default_rng(3).permutation(weight.k)[:rows]
+    x = np.eye(weight.k, dtype=NUMPY[weight.element])[places]
+    inputs, outputs = [Placed(x if a is None else a) for a in given], [Placed(np.zeros((rows, weight.n), x.dtype))]
+    (got,) = run(workload.ir, f"gpu_codes{{{options}}}", {workload.dims[0]: rows}, inputs, outputs, 1, "sm_90a")
+    np.testing.assert_array_equal(got.astype(np.float64), weight.weight[:, places].T)
+
+
+@pytest.mark.parametrize("weight", [
+    Coded(40, 256, 8, 32, element="bf16", scales="bf16"), Coded(40, 256, 4, 8, "f32", element="f16", scales="f16"),
+    Coded(40, 256, 2, 8, element="f16", scales="f16"), Coded(40, 256, 4, 32, 0.5, element="f16", scales="f16"),
+], ids=str)
+def test_codes_that_are_no_exact_pairs_go_by_f32(weight: Coded) -> None:
+    """Codes of more bits than a mantissa, zero points that are no whole numbers, groups that end inside a word."""
+    check(weight, "gpu_codes{rows=8 warps=1 unroll=1 bytes=16 vec=8 tensor=true min-blocks-per-sm=1}", 3)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("weight", [
-    Coded(64, 512), Coded(64, 512, element="f16"), Coded(48, 264, 2, 24, "f32"), Pooled(72, 512, 128, 1, "i8", None),
+    Coded(64, 512), Coded(64, 512, element="f16", scales="f16"), Coded(64, 512, element="f16"),
+    Coded(48, 264, 2, 24, "f32"), Pooled(72, 512, 128, 1, "i8", None),
 ], ids=str)
 def test_untuned_configurations(weight: Coded | Pooled, arch: str) -> None:
     """What runs by default: the family for few rows, another one for more, with the last for anything."""

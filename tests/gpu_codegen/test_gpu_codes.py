@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from codes_workloads import Coded, Pooled
@@ -19,7 +20,11 @@ from tilewright.runtime.program.dispatch import select
 WEIGHTS = {"8 bits": Coded(2048, 2048, 8, 32), "4 bits": Coded(2048, 2048),
            "4 bits, zero points": Coded(2048, 2048, 4, 128, "u8"), "2 bits": Coded(2048, 2048, 2, 128),
            "1 bit": Coded(2048, 2048, 1, 128),
-           "4 bits, halves": Coded(2048, 2048, element="f16"), "2 bits, bf16": Coded(2048, 2048, 2, 128, element="bf16"),
+           "4 bits, halves": Coded(2048, 2048, element="f16"),
+           "4 bits, pairs": Coded(2048, 2048, 4, 128, element="f16", scales="f16"),
+           "4 bits, pairs and zero points": Coded(2048, 2048, 4, 128, "u8", element="bf16", scales="bf16"),
+           "8 bits, pairs": Coded(2048, 2048, 8, 128, element="f16", scales="f16"),
+           "2 bits, bf16": Coded(2048, 2048, 2, 128, element="bf16"),
            "pool": Pooled(2048, 2048), "two books": Pooled(2048, 2048, 256, 2, "f16", None)}
 
 
@@ -47,6 +52,19 @@ def test_no_byte_of_codes_is_read_by_itself_and_none_is_converted(weight: Coded)
     assert config.bytes == 16 and not re.search(r"ld\.global\S*\.[bus]8|cvt\.rn\.f32\.[us]", text)
     loads = re.findall(r"ld\.global\.nc\.(\S+)", text)
     assert loads.count("b32") == config.columns and loads.count("v4.b32") == config.columns + 32 // config.vec
+
+
+@needs_ptxas
+def test_codes_with_scales_of_the_type_of_rows_become_pairs() -> None:
+    """A mask and an or for two codes, one subtraction and one multiplication, and no conversion."""
+    workload, _ = WEIGHTS["4 bits, pairs"].workload(None)
+    config = next(c for c in default(workload, GpuLimits.of("sm_90a"))[0] if isinstance(c, GpuCodesConfig))
+    text = build(workload.ir, config_text(replace(config, ahead=False)), "sm_90a").code.decode()
+    pairs = config.columns * 32 // 2
+    assert text.count("lop3.b32") == len(re.findall(r"mul\S*\.f16x2", text)) == pairs
+    assert len(re.findall(r"(?:add|sub|fma)\S*\.f16x2", text)) == pairs
+    assert len(re.findall(r"mma\.sync", text)) == pairs // 4
+    assert len(re.findall(r"cvt\.\S*f16", text)) <= 1  # of the result
 
 
 def test_few_rows_of_codes_are_this_family_s_and_more_another_s() -> None:

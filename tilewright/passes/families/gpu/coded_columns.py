@@ -151,16 +151,19 @@ class CodedColumns(_Columns):
     def scale(self, column: Sequence[ir.Value], at: int) -> ir.Value:
         return column[1 + at // self.run_length]
 
+    def zero(self, column: Sequence[ir.Value], at: int) -> ir.Value:
+        return column[1 + self._runs * (self.codes.scale is not None) + at // self.run_length]
+
     def values(self, column: Sequence[ir.Value], first: int, scaled: bool) -> list[ir.Value]:
         """Those of a step, as f32, with their scale or without."""
-        codes, number = self.codes, first // self.run_length
-        zero = None if codes.zero is None else column[1 + self._runs * (codes.scale is not None) + number]
+        codes = self.codes
+        zero = None if codes.zero is None else self.zero(column, first)
         words = dict[int, ir.Value]()
         found = list[ir.Value]()
         for p in range(first, first + self.step):
             at, low = divmod(p * codes.bits, _WORD)
             if at not in words:
-                words[at] = self._word(column[0], at)
+                words[at] = self.word(column[0], at)
             word = words[at]
             if low >= _HALF:
                 word, low = arith.shrui(word, _bits(_HALF)), low - _HALF
@@ -169,7 +172,7 @@ class CodedColumns(_Columns):
             found.append(arith.mulf(value, self.scale(column, first)) if scaled and self.scaled else value)
         return found
 
-    def _word(self, words: ir.Value, number: int) -> ir.Value:
+    def word(self, words: ir.Value, number: int) -> ir.Value:
         found = vector.extract(words, [], [number]) if _is_vector(words) else words
         return arith.xori(found, _bits(0x80808080)) if self.codes.signed else found
 

@@ -107,12 +107,16 @@ class MatrixProduct:
 
     def multiply(self, weights: Sequence[ir.Value], rows: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
         """Vectors of the same positions of every column and of every row of the lane."""
+        return self.multiply_words([registers(w) for w in weights], [registers(row) for row in rows], sums)
+
+    def multiply_words(self, weights: Sequence[Sequence[ir.Value]], words: Sequence[Sequence[ir.Value]],
+                       sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """The same of words of two elements."""
         found = list(sums)
-        words = [_registers(row) for row in rows]
         low, high = words[0], words[1] if len(words) > 1 else [constant(integer_type(32), 0)] * len(words[0])
         for q in range(0, len(low), 2):
             a = [low[q], high[q], low[q + 1], high[q + 1]]
-            for r, column in enumerate(map(_registers, weights)):
+            for r, column in enumerate(weights):
                 found[4 * r : 4 * r + 4] = self.product.mma(self.sides, a, column[q : q + 2], found[4 * r : 4 * r + 4])
         return found
 
@@ -124,7 +128,7 @@ class MatrixProduct:
                 yield lane // ALONG_K + q // 2 * _ROWS, lane % ALONG_K * 2 + q % 2, Index(column), value
 
 
-def _registers(value: ir.Value) -> list[ir.Value]:
+def registers(value: ir.Value) -> list[ir.Value]:
     """A vector as words of two elements."""
     words = lanes_of(value) // 2
     whole = llvm.BitcastOp(vector_type(integer_type(32), words), value).result

@@ -8,7 +8,7 @@ to the type of the rows, as the region says. Pools lie in shared memory, as f32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.analysis.codes import Codes
@@ -16,17 +16,22 @@ from tilewright.passes.analysis.pools import Pools
 from tilewright.passes.codegen.emit import vector_type
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.passes.codegen.gpu_space import Point
+from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Tiler
 from tilewright.passes.families.gpu import gemv
 from tilewright.passes.families.gpu.coded_columns import CodedColumns, Decoding, PooledColumns
+from tilewright.passes.families.gpu.coded_pairs import CodedPairs
 from tilewright.passes.families.gpu.gemv_block import GemvBlock
-from tilewright.passes.families.gpu.gemv_product import FusedProduct, MatrixProduct, Rows
+from tilewright.passes.families.gpu.gemv_product import FusedProduct, MatrixProduct, Place, Rows
 from tilewright.passes.families.gpu.mma_product import TensorProduct
 from tilewright.passes.families.gpu.simt_plan import SimtPlan
 from tilewright.passes.families.gpu.simt_store import SplitSum
 from tilewright.passes.mlir import arith, ir, owner, vector
+from tilewright.passes.spaces.gpu.gemv import ALONG_K
 from tilewright.passes.spaces.gpu.gpu_codes import SCALED_SUMS, GpuCodesConfig
+
+_FEW = 8  # rows up to which they are on the short side of mma.sync
 
 
 def emit(kernel: GpuKernel, config: GpuCodesConfig) -> None:
@@ -55,8 +60,16 @@ class _CodedBlock(GemvBlock):
                                    else PooledColumns.of(kernel, plan.view, plan.column_side, config.bytes, pools))
         self.positions = self.decoding.positions
         sides, size = (plan.row_side, plan.column_side), (config.rows_each, config.columns, self.positions)
-        self.product = (_CodedMatrix(self.code, sides, *size, TensorProduct.of(plan.view), self.decoding) if config.tensor else
+        self.product = (self._matrix(sides, size, TensorProduct.of(plan.view)) if config.tensor else
                         _CodedProduct(self.code, sides, *size, self.decoding))
+
+    def _matrix(self, sides: tuple[int, int], size: tuple[int, int, int], product: TensorProduct) -> MatrixProduct:
+        decoding = self.decoding
+        pairs = CodedPairs.of(decoding, product.element) if isinstance(decoding, CodedColumns) else None
+        if pairs is None:
+            return _CodedMatrix(self.code, sides, *size, product, decoding)
+        kind = _FewRowsOfPairs if size[0] <= _FEW else _PairsMatrix
+        return kind(self.code, sides, *size, product, decoding, pairs)
 
     def weights(self, batch: Point) -> Decoding:
         self.decoding.begin()
@@ -113,3 +126,40 @@ class _CodedMatrix(MatrixProduct):
             rounded = [arith.truncf(narrow, vector.from_elements(wide, made.values(column, first, True))) for column in columns]
             found = self.multiply(rounded, rows(first, made.step), found)
         return found
+
+
+@dataclass(frozen=True)
+class _PairsMatrix(_CodedMatrix):
+    """The same where pairs of codes become pairs of that type."""
+
+    pairs: CodedPairs
+
+    def add(self, weights: Sequence[ir.Value], rows: Rows, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        made, found = self.decoding, list(sums)
+        columns = [weights[i : i + made.each] for i in range(0, len(weights), made.each)]
+        for first in range(0, self.positions, self.pairs.step):
+            words = [self.pairs.rows(row) for row in rows(first, self.pairs.step)]
+            found = self.multiply_words([self.pairs.values(column, first) for column in columns], words, found)
+        return found
+
+
+class _FewRowsOfPairs(_PairsMatrix):
+    """Of eight rows: columns are on the long side of mma.sync, two of a lane at once."""
+
+    def zeros(self) -> list[ir.Value]:
+        return [self.code.zero(1)] * (self.columns * 2)
+
+    def multiply_words(self, weights: Sequence[Sequence[ir.Value]], words: Sequence[Sequence[ir.Value]],
+                       sums: Sequence[ir.Value]) -> list[ir.Value]:
+        found, (row,) = list(sums), words
+        for q in range(0, len(row), 2):
+            for r in range(0, self.columns, 2):
+                a = [weights[r][q], weights[r + 1][q], weights[r][q + 1], weights[r + 1][q + 1]]
+                at = slice(2 * r, 2 * r + 4)
+                found[at] = self.product.mma(self.sides[::-1], a, row[q : q + 2], found[at])
+        return found
+
+    def places(self, sums: Sequence[ir.Value], lane: Index) -> Iterator[Place]:
+        for number, value in enumerate(sums):
+            pair, q = divmod(number, 4)
+            yield lane % ALONG_K * 2 + q % 2, lane // ALONG_K, Index(2 * pair + q // 2), value

@@ -95,5 +95,6 @@ def _ahead(config: GpuCodesConfig, workload: Workload, limits: GpuLimits) -> Gpu
     """Codes loaded while the step before multiplies, where there are several steps and registers for them."""
     form = GpuFormat.of(workload)
     ahead = replace(config, ahead=True)
-    several = form is not None and config.rows_each <= SCALED_SUMS and form.depth > config.parts * config.deep(form)
+    room = config.tensor or config.rows_each <= SCALED_SUMS
+    several = form is not None and room and form.depth > config.parts * config.deep(form)
     return ahead if several and why_invalid(ahead, workload, limits) is None else config

@@ -23,6 +23,7 @@ from tilewright.compiler.host.entry_launches import with_settled
 from tilewright.compiler.host.host_program import HostProgram
 from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.prelude_ptx import prelude_kernel, prelude_ptx
+from tilewright.compiler.host.reached_kernels import with_reached
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
 from tilewright.compiler.host.strip_launches import EACH
 from tilewright.compiler.tuning.dispatch_tables import Tables
@@ -52,7 +53,8 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     near, gpu = compilation.host, compilation.on_gpu
     arch = host_target(near).arch
     if gpu:
-        tables = dataclasses.replace(tables, tables=with_settled(plan, tables.tables))
+        settled = with_settled(plan, tables.tables)
+        tables = dataclasses.replace(tables, tables=with_reached(plan, settled, ingested.ranges().bounds()))
     number = {t.workload: i for i, t in enumerate(tables.tables)}
     table_of = [number[c.workload.key] for c in plan.calls]
     workloads = {w.key: w for w in model.workloads}

@@ -48,6 +48,12 @@ class StreamCalls(FakeState):
 
     @entry("cuCtxSynchronize", "")
     def context_synchronize(self) -> None:
+        """A capture on any of its streams is lost."""
+        captures = [s.capture for s in self._streams.values() if s.capture is not None]
+        for capture in captures:
+            capture.broken = True
+        if captures:
+            raise FakeError(CAPTURE_UNSUPPORTED)
         for stream in list(self._streams.values()):
             self.drain(stream)
 

@@ -131,7 +131,12 @@ class FakeTorch(ModuleType):
             setattr(self, name, Name(name))
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.current, _disabled_torch_function_impl="disabled",
                                   _storage_Use_Count=lambda storage: len(storage.holders))
-        self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using)
+        self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using,
+                                    is_current_stream_capturing=self._captures)
+
+    def _captures(self) -> bool:
+        stream = self.driver._streams.get(self.current)
+        return stream is not None and stream.capture is not None
 
     @contextlib.contextmanager
     def _using(self, stream: Any) -> Iterator[None]:

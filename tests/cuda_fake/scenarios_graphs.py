@@ -75,6 +75,43 @@ def a_first_call_may_be_captured(fake: FakeState) -> None:
     assert not fake.errors
 
 
+def a_model_that_is_collected_leaves_a_capture_alone(fake: FakeState) -> None:
+    """What it had is freed later, before the next call that needs memory."""
+    from cuda_fake.models import CHAIN
+
+    import tilewright as tw
+
+    torch, stream = torch_of(fake), new_stream()
+    kept = chain()
+    given = [torch.tensor(a) for a in inputs(9)]
+    kept(*given, stream=stream)
+    gone = tw.compile(CHAIN.replace("24", "20"), {"M": (0, 64)}, target="cuda:sm_90a")
+    gone(given[0], *(torch.tensor(np.ones(s, np.float32)) for s in ((40, 20), (20, 16))), stream=stream)
+    stream.sync()
+    torch.current = int(stream.handle)
+    fake.log.clear()
+
+    def call() -> Any:
+        nonlocal gone
+        del gone
+        gc.collect()
+        return kept(*given, stream=stream)
+
+    building, graph, result = captured(stream, call, "global")
+    torch.current = 0
+    names = [n for n, _ in fake.log]
+    assert "cuCtxSynchronize" not in names
+    graph.launch(stream)
+    stream.sync()
+    np.testing.assert_array_equal(result.get(), product(*inputs(9)))
+    fake.log.clear()
+    kept(*(torch.tensor(a) for a in inputs(60)), stream=new_stream())
+    assert "cuCtxSynchronize" in [n for n, _ in fake.log]
+    graph.close()
+    building.close()
+    assert not fake.errors
+
+
 def a_graph_keeps_memory_of_its_own(fake: FakeState) -> None:
     """Calls on the stream of a capture, and its growing arena, do not touch what the graph writes to."""
     fn, torch, stream, other = chain(), torch_of(fake), new_stream(), new_stream()

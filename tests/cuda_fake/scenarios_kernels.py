@@ -241,7 +241,13 @@ def kernels_are_timed(fake: FakeState) -> None:
     np.testing.assert_allclose(found, [1e-6] * 3, rtol=1e-5)
     assert len(fake.launches) == 2 * (1 + 2 * (1 << 16) // sum(a.nbytes for a in arrays))  # once to load, once recorded
     timer.device.sync()
-    assert len(fake.live) == before
+    copies = len(fake.live) - before
+    assert copies == 3 * len(fake.launches) // 2
+    for given in (arrays, [a + 1 for a in arrays]):  # the same stay; others take their place
+        timer._room = 0
+        timer.time(built.kernel, built.code, dims, given, repeats=1, seconds=2e-5)
+        timer.device.sync()
+        assert len(fake.live) - before == copies
     (takes,) = timer.resources(built.kernel, built.code)
     assert (takes.registers, takes.resident_blocks) == (40, 232448 // built.kernel.shared_bytes)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.runtime.cuda.cuda_device import CudaDevice
 from tilewright.runtime.cuda.cuda_table import ARENA_FIELDS, FUNCTIONS, SYMBOLS
-from tilewright.runtime.cuda.driver import address, checked, reported, start
+from tilewright.runtime.cuda.driver import CudaError, address, checked, reported, start
 from tilewright.runtime.device import LoadedCode
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.once import once
@@ -50,6 +52,27 @@ class Gpu:
         self.captured: list[_Captured] = []
         self._arenas: dict[int, Arena] = {}
         self._lock = threading.Lock()
+        self._given_back: deque[Callable[[], None]] = deque()
+
+    def give_back(self, after: Callable[[], None]) -> None:
+        """Call `after`, which frees what no program has any more, once the device has done what it was given.
+
+        Waiting for the device would cost a capture that is under way, and garbage is collected at any time: then, as far as one
+        can tell, it is left for `catch_up`.
+        """
+        self._given_back.append(after)
+        with contextlib.suppress(CudaError), self.current():
+            if not _captures():
+                self.catch_up()
+
+    def catch_up(self) -> None:
+        """Free what `give_back` left. Not during a capture. Where the device is lost, nothing is freed."""
+        if not self._given_back:
+            return
+        with contextlib.suppress(CudaError), self.current(), relaxed():
+            checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
+            while self._given_back:
+                self._given_back.popleft()()
 
     def arena(self, stream: int) -> Arena:
         """Of the stream with this handle."""
@@ -126,6 +149,7 @@ class Arena:
                 found = self._gpu.capture_memory(wanted, destroy)
                 self._set(found.address, found.size, wanted)
                 return
+            self._gpu.catch_up()
             if self._buffer is None or self._buffer.size < wanted.size or self._buffer_stream != wanted.stream:
                 self._replace(wanted)
             self._set(int(self._buffer.handle), self._buffer.size, wanted)
@@ -157,6 +181,15 @@ def gpu(ordinal: int) -> Gpu:
         return Gpu(ordinal)
     finally:
         checked(driver.cuCtxSetCurrent(before), "leave a CUDA device")
+
+
+def _captures() -> bool:
+    """Does this thread capture a stream, as far as that can be asked without an end to the capture?"""
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "cuda") and torch.cuda.is_current_stream_capturing():
+        return True
+    failed, status = start().cuStreamIsCapturing(LEGACY)  # fails while a stream that waits for the default one is captured
+    return bool(failed) or bool(int(status))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
 import threading
@@ -24,7 +23,7 @@ from tilewright.runtime.cuda.cuda_table import (
     RECORD_FIELDS,
     SITES,
 )
-from tilewright.runtime.cuda.driver import CudaError, checked, dotted, fail, reported, start
+from tilewright.runtime.cuda.driver import checked, dotted, fail, reported, start
 from tilewright.runtime.cuda.graphs import ProgramGraphs, StreamGraph
 from tilewright.runtime.cuda.result_ring import ResultRing
 from tilewright.runtime.device import (
@@ -381,12 +380,14 @@ def _weak_loader(of: LoadedProgram) -> Any:
 
 
 def _discard(gpu: Gpu, buffers: list[Any], images: dict[str, Image], contexts: dict[int, StreamContext]) -> None:
-    """Free graphs, constants and kernels once nothing can be using them; a lost context or a capture keeps the constants."""
-    with contextlib.suppress(CudaError), gpu.current():
-        checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
+    """Free graphs, constants and kernels once nothing can be using them."""
+
+    def free() -> None:
         for context in contexts.values():
             if context.graph is not None:
                 context.graph.drop()
         for buffer in buffers:
             buffer.close(gpu.device.stream)
-    images.clear()
+        images.clear()
+
+    gpu.give_back(free)

@@ -5,19 +5,31 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.cuda.cuda_device import CudaDevice, Image, Resources
 from tilewright.runtime.cuda.driver import reported
-from tilewright.runtime.gpu.gpu_launch import Operands, enqueue, fetch, place, release, span
+from tilewright.runtime.gpu.gpu_launch import copied_in, enqueue, fetch, given_to, place, release, room_of
 from tilewright.runtime.program.kernel import MicroKernel
 
 WARM_UP, WARM_SECONDS = 3, 0.05  # untimed repeats, at least so many and so long: an idle device clocks up meanwhile
 MOST_SETS = 16  # copies of the operands
 _MOST_ROUNDS = 10_000
 _MOST_IMAGES = 64  # that stay loaded in a long search
+_KEPT = 4  # part of the device's memory that operands may take which stay for the next kernel with the same ones
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """arrays: which are copied; they are kept, so that no others get their identities."""
+
+    arrays: tuple[np.ndarray, ...]
+    pointers: tuple[tuple[int, ...], ...]
+    bytes: int
 
 
 class KernelTimer:
@@ -32,8 +44,9 @@ class KernelTimer:
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
-        self._cache_bytes = int(device.properties()["l2"])
+        self._cache_bytes, self._room = int(device.properties()["l2"]), int(device.properties()["memory"]) // _KEPT
         self._images: OrderedDict[bytes, Image] = OrderedDict()
+        self._sets: OrderedDict[tuple[int, ...], _Sets] = OrderedDict()
 
     def load(self, image: bytes) -> Image:
         """PTX text or a cubin, kept for later calls with the same bytes."""
@@ -72,19 +85,39 @@ class KernelTimer:
         it so often that it lasts about `seconds`, between two events. Repeats of 50 ms, 3 at least, come before and are not
         counted. So what a launch costs the host is not in the figure; what it costs the device is.
         """
-        size = sum(max(1, span(a) * a.itemsize) for a in arrays)
-        count = max(1, min(MOST_SETS, 1 + 2 * self._cache_bytes // size))
-        loaded = self.load(image)
-        sets: list[Operands] = []
+        loaded, sets = self.load(image), self._copies(arrays)
+        placed = [given_to(self.device, kernel, dims, arrays, pointers) for pointers in sets]
         try:
-            for _ in range(count):
-                sets.append(place(self.device, kernel, dims, arrays))
             with reported(f"time {kernel.symbol}"):
-                return self._timed(lambda n, stream: enqueue(self.device, kernel, loaded, dims, sets[n], stream=stream), count,
-                                   repeats, seconds)
+                return self._timed(lambda n, stream: enqueue(self.device, kernel, loaded, dims, placed[n], stream=stream),
+                                   len(placed), repeats, seconds)
         finally:
-            for placed in sets:
-                release(self.device, placed)
+            for each in placed:
+                for address in each.further:
+                    self.device.free(address)
+
+    def _copies(self, arrays: Sequence[np.ndarray]) -> Sequence[tuple[int, ...]]:
+        """Addresses of so many copies of operands as are rotated over. They stay for the next kernel with the same arrays."""
+        key = tuple(map(id, arrays))
+        found = self._sets.pop(key, None)
+        if found is None:
+            size = sum(map(room_of, arrays))
+            count = max(1, min(MOST_SETS, 1 + 2 * self._cache_bytes // size))
+            while self._sets and count * size + sum(s.bytes for s in self._sets.values()) > self._room:
+                for address in chain.from_iterable(self._sets.popitem(last=False)[1].pointers):
+                    self.device.free(address)
+            first = copied_in(self.device, arrays)
+            others = [self._copy(first, arrays) for _ in range(1, count)]
+            found = _Sets(tuple(arrays), (first, *others), count * size)
+        self._sets[key] = found
+        return found.pointers
+
+    def _copy(self, pointers: tuple[int, ...], arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+        made = []
+        for address, a in zip(pointers, arrays, strict=True):
+            made.append(self.device.alloc(room_of(a)))
+            self.device.copy_within(made[-1], address, room_of(a) if a.size else 0)
+        return tuple(made)
 
     def _timed(self, launch: Callable[[int, Any], None], count: int, repeats: int, seconds: float) -> list[float]:
         for number in range(count):

@@ -18,10 +18,10 @@ from tilewright.runtime.tensor import DType
 
 @dataclass(frozen=True)
 class Operands:
-    """A kernel's operands in device memory, its workspace, and its launch arguments."""
+    """A kernel's operands in device memory; what else it is given there, its workspace first; and its launch arguments."""
 
     pointers: tuple[int, ...]
-    workspace: int
+    further: tuple[int, ...]
     args: tuple[int | bytes, ...]
 
 
@@ -30,12 +30,24 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
 
     arrays: inputs, then outputs; of an output shape, strides and type count, its values are what its memory begins with.
     """
+    return given_to(device, kernel, dims, arrays, copied_in(device, arrays))
+
+
+def copied_in(device: Accelerator, arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Addresses of copies of arrays, gaps between their elements as zeros."""
     pointers = []
     for a in arrays:
-        pointers.append(device.alloc(max(1, span(a) * a.itemsize)))
+        pointers.append(device.alloc(room_of(a)))
         if a.size:
             device.copy_in(pointers[-1], _memory(a))
+    return tuple(pointers)
+
+
+def given_to(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arrays: Sequence[np.ndarray],
+             pointers: tuple[int, ...]) -> Operands:
+    """A kernel's operands where they are in memory already."""
     workspace = device.alloc(max(1, Expr.parse(kernel.workspace).evaluate(dims)))
+    further = [workspace]
     strides = [tuple(s // a.itemsize for s in a.strides) for a in arrays]
     args: list[int | bytes] = []
     for p in kernel.params:
@@ -52,17 +64,17 @@ def place(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int], arr
             wanted = TensorMap.of_operand(p, DType.of(a.dtype), pointers[p.index], a.shape, strides[p.index])
             args.append(device.tensor_map(wanted))
         elif p.kind == "predicate":
-            pointers.append(device.alloc(1))
-            device.copy_in(pointers[-1], np.ones(1, np.uint8))
-            args.append(pointers[-1])
+            further.append(device.alloc(1))
+            device.copy_in(further[-1], np.ones(1, np.uint8))
+            args.append(further[-1])
         elif p.kind == "table":
-            pointers += _table_of_one(device, kernel, dims, strides)
-            args.append(pointers[-1])
+            further += _table_of_one(device, kernel, dims, strides)
+            args.append(further[-1])
         elif p.kind == "entries":
             args.append(_entries_of_one(kernel, dims, strides, p.bytes))
         else:
             args.append(0)
-    return Operands(tuple(pointers), workspace, tuple(args))
+    return Operands(pointers, tuple(further), tuple(args))
 
 
 def _table_of_one(device: Accelerator, kernel: MicroKernel, dims: Mapping[str, int],
@@ -103,7 +115,7 @@ def enqueue(device: Accelerator, kernel: MicroKernel, image: Any, dims: Mapping[
 
 def release(device: Accelerator, operands: Operands) -> None:
     """Free what `place` took."""
-    for address in (*operands.pointers, operands.workspace):
+    for address in (*operands.pointers, *operands.further):
         device.free(address)
 
 
@@ -119,8 +131,15 @@ def span(a: np.ndarray) -> int:
     return 1 + sum((n - 1) * (s // a.itemsize) for n, s in zip(a.shape, a.strides, strict=True)) if a.size else 0
 
 
+def room_of(a: np.ndarray) -> int:
+    """Bytes of an operand on the device, at least 1."""
+    return max(1, span(a) * a.itemsize)
+
+
 def _memory(a: np.ndarray) -> np.ndarray:
     """The elements that a view spans, gaps as zeros."""
+    if a.flags.c_contiguous:
+        return a
     room = np.zeros(span(a), a.dtype)
     _viewed(room, a)[...] = a
     return room

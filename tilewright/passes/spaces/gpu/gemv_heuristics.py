@@ -18,6 +18,7 @@ from tilewright.passes.spaces.gpu.gemv import (
     takes,
 )
 from tilewright.passes.spaces.gpu.gpu_config import most_cluster
+from tilewright.passes.spaces.gpu.gpu_rates import reached as filled
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -83,7 +84,8 @@ def default(workload: Workload, limits: GpuLimits,
         tiles = columns.ceildiv(bn) * workload.size("b")
 
         def cut(parts: int) -> Node:
-            blocks = -(-(tiles.constant or 0) * parts // limits.multiprocessors)  # of a multiprocessor, where that is known
+            units = limits.multiprocessors if launched else filled(parts, limits)
+            blocks = -(-(tiles.constant or 0) * parts // units)  # of a multiprocessor, where that is known
             held = config.min_blocks_per_sm if not blocks else max(_FEWEST, min(config.min_blocks_per_sm, blocks))
             made = replace(config, min_blocks_per_sm=held)
             return leaf(replace(made, split_k=parts) if launched else replace(made, cluster_k=parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,7 +57,11 @@ class Coded:
     @property
     def weight(self) -> np.ndarray:
         """W in float64."""
-        widths, held = planes(self.bits), [a if a.ndim > 1 else a[:, None] for a in self.arrays]
+        return self.decoded(self.arrays)
+
+    def decoded(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """W in float64 of other arrays like `arrays`."""
+        widths, held = planes(self.bits), [a if a.ndim > 1 else a[:, None] for a in arrays]
         (scale, *points), spread = held[len(widths) :], np.zeros((self.n, self.k))
         for i, (codes, bits) in enumerate(zip(held, widths, strict=False)):
             part = np.stack([(codes >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)], -1).reshape(self.n, -1)
@@ -112,10 +117,21 @@ class Pooled:
         return index, values, (rng.random(self.n) + 0.5).astype(np.float32)
 
     @property
+    def listed(self) -> list[np.ndarray]:
+        """`arrays`, one after the other; of scales those that there are."""
+        index, pools, scale = self.arrays
+        return [*index, *pools, *([scale] if self.scale is None else [])]
+
+    @property
     def weight(self) -> np.ndarray:
         """W in float64."""
-        index, pools, scale = self.arrays
-        value = sum(p.astype(np.float64)[i].reshape(self.n, self.k) for i, p in zip(index, pools, strict=True))
+        return self.decoded(self.listed)
+
+    def decoded(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """W in float64 of other arrays like `listed`; indices behind the last vector are the last one's."""
+        index, pools, scale = arrays[: self.books], arrays[self.books : 2 * self.books], arrays[-1]
+        value = sum(p.astype(np.float64)[np.minimum(i, self.entries - 1).astype(int)].reshape(self.n, self.k)
+                    for i, p in zip(index, pools, strict=True))
         return np.asarray(value * (scale.astype(np.float64)[:, None] if self.scale is None else self.scale))
 
     def graph(self, rows: int | str = "M") -> ops.Graph:

@@ -14,7 +14,7 @@ from tilewright.runtime.program.tensor_map import DTYPES, TensorMap
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8,
+NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8,
          "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "i32": np.int32, "i64": np.int64, "i1": np.bool_}
 TOLERANCE = {"f32": 2e-6, "f64": 1e-14, "f16": 2e-3, "bf16": 1.6e-2, "f8E4M3FN": 7e-2, "f8E5M2": 1.3e-1, "i8": 0.0, "i32": 0.0,
              "i64": 0.0}
@@ -131,7 +131,10 @@ def random(t: T, dims: Mapping[str, int], seed: int = 0) -> np.ndarray:
     """Values in the memory order of the type: the unit axis last."""
     rng = np.random.default_rng(seed + 17 * len(t.dims))
     shape = t.shape(dims)
-    values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
+    if t.element == "u8":
+        values = rng.integers(0, 256, shape)
+    else:
+        values = rng.integers(-7, 8, shape) if t.element[0] == "i" else rng.standard_normal(shape)
     found = values.astype(NUMPY[t.element])
     if t.unit is not None and t.dims:
         found = np.moveaxis(np.ascontiguousarray(np.moveaxis(found, t.unit, -1)), -1, t.unit)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from codes_workloads import Coded, Pooled, outlined
-from gpu_harness import Placed, is_legal, run
-from gpu_operands import NUMPY
+from gpu_harness import Placed, run
+from gpu_harness import check as launched
+from gpu_operands import NUMPY, T
 
 from tilewright.passes.spaces.family_registry import config_text, parse_config
 from tilewright.passes.spaces.gpu.gpu_codes import space, takes, why_invalid
@@ -14,7 +15,8 @@ from tilewright.passes.spaces.gpu.gpu_codes_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.runtime.limits import GpuLimits
 
-NEAR = {"f32": 2e-6, "f16": 1e-3, "bf16": 8e-3}  # of the terms' magnitudes, or of a result that is rounded
+NEAR = {"f32": 2e-6, "f16": 1e-3, "bf16": 8e-3}  # of the largest result
+NAMES = {np.dtype(kind): name for name, kind in NUMPY.items()}
 FORMATS = {
     "4 bits": (Coded(40, 256), "bytes=16 vec=4"),
     "4 bits, tails": (Coded(33, 104, 4, 16, "u8"), "bytes=4 vec=4"),
@@ -33,20 +35,25 @@ FORMATS = {
 
 
 def check(weight: Coded | Pooled, config: str, rows: int, arch: str = "sm_90a", seed: int | None = 1) -> None:
+    """Of random operands in place of the arrays of the weight."""
     workload, given = weight.workload(None)
     limits = GpuLimits.of(arch)
     assert takes(workload, limits, PLAIN) is None and why_invalid(parse_config(config), workload, limits) is None  # type: ignore[arg-type]
     element = weight.element if isinstance(weight, Coded) else "f32"
-    kind = NUMPY[element]
-    x = np.random.default_rng(rows).standard_normal((rows, weight.k)).astype(kind)
-    want = x.astype(np.float64) @ weight.weight.T
-    inputs = [Placed(x if a is None else a) for a in given]
-    outputs = [Placed(np.zeros(want.shape, kind))]
-    dims = {workload.dims[0]: rows}
-    assert is_legal(workload.ir, config, dims, [*inputs, *outputs], arch)
-    (got,) = run(workload.ir, config, dims, inputs, outputs, seed, arch)
-    room = np.abs(x).astype(np.float64) @ np.abs(weight.weight).T + 1e-30
-    assert (np.abs(got.astype(np.float64) - want) / room).max(initial=0) < NEAR[element], (weight, config, rows)
+    listed = weight.arrays if isinstance(weight, Coded) else weight.listed
+    places = [next(i for i, a in enumerate(given) if a is not None and a.tobytes() == own.tobytes()) for own in listed]
+    own = dict(zip(places, listed, strict=True))
+    inputs = [T(NAMES[own[i].dtype], own[i].shape) if i in own else T(element, ("M", weight.k)) for i in range(len(given))]
+
+    x = next(i for i, a in enumerate(given) if a is None)
+
+    def reference(*operands: np.ndarray) -> np.ndarray:
+        arrays = [operands[i].astype(a.dtype) for i, a in own.items()]
+        return operands[x] @ weight.decoded(arrays).T
+
+    dims = {"M": rows, workload.dims[0]: rows}
+    results = [T(element, ("M", weight.n))]
+    assert launched(workload.ir, config, inputs, results, dims, reference, seed, arch, tolerance=NEAR[element])
 
 
 @pytest.mark.sampled(3)
@@ -66,6 +73,12 @@ def test_parts_of_k_and_codes_loaded_ahead(weight: Coded | Pooled, options: str)
     check(weight, f"gpu_codes{{rows=2 bytes=4 vec=4 min-blocks-per-sm=1 {options}}}", 2)
 
 
+def tensor(weight: Coded, rows: int) -> str:
+    """A configuration for so many rows."""
+    read = 16 if weight.k % (128 // weight.bits) == 0 else 8
+    return f"gpu_codes{{rows={8 if rows <= 8 else 16} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1}}"
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("rows", [1, 8, 13])
 @pytest.mark.parametrize("weight", [
@@ -74,9 +87,7 @@ def test_parts_of_k_and_codes_loaded_ahead(weight: Coded | Pooled, options: str)
 ], ids=str)
 def test_tensor_cores(weight: Coded, rows: int) -> None:
     """Values are rounded to the type of the rows as the region rounds them."""
-    read = 16 if weight.k % (128 // weight.bits) == 0 else 8
-    height = 8 if rows <= 8 else 16
-    check(weight, f"gpu_codes{{rows={height} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1}}", rows)
+    check(weight, tensor(weight, rows), rows)
 
 
 PAIRS = {
@@ -98,17 +109,20 @@ PAIRS = {
 @pytest.mark.parametrize("rows", [1, 8, 13])
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_of_narrow_floats(name: str, rows: int) -> None:
-    """Scales of the type of the rows: codes become such floats two at a time. Rows of a single one show the values, which are
-    those of f32 arithmetic, rounded, to the last bit."""
-    weight = PAIRS[name]
-    read = 16 if weight.k % (128 // weight.bits) == 0 else 8
-    options = f"rows={8 if rows <= 8 else 16} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1"
-    check(weight, f"gpu_codes{{{options}}}", rows)
+    """Scales of the type of the rows: codes become such floats two at a time."""
+    check(PAIRS[name], tensor(PAIRS[name], rows), rows)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", PAIRS)
+def test_values_of_pairs_are_those_of_f32_arithmetic_to_the_last_bit(name: str) -> None:
+    """Rows of a single one show them."""
+    weight, rows = PAIRS[name], 13
     workload, given = weight.workload(None)
     places = np.random.default_rng(3).permutation(weight.k)[:rows]
     x = np.eye(weight.k, dtype=NUMPY[weight.element])[places]
     inputs, outputs = [Placed(x if a is None else a) for a in given], [Placed(np.zeros((rows, weight.n), x.dtype))]
-    (got,) = run(workload.ir, f"gpu_codes{{{options}}}", {workload.dims[0]: rows}, inputs, outputs, 1, "sm_90a")
+    (got,) = run(workload.ir, tensor(weight, rows), {workload.dims[0]: rows}, inputs, outputs, 1, "sm_90a")
     np.testing.assert_array_equal(got.astype(np.float64), weight.weight[:, places].T)
 
 

@@ -86,7 +86,8 @@ def test_a_whole_run_writes_its_records(tmp_path: Path, on_cpu: None, monkeypatc
 
     monkeypatch.setattr(cuda_device, "properties_of", lambda ordinal: {"name": "none"})
     form = Form(32, 2, 64, 512, 32)
-    assert len(ragged_cases.build(tmp_path, "host", form)) == 2
+    first, _ = ragged_cases.build(tmp_path, "host", form)
+    first.with_name("ragged_encoder@other.tw").write_bytes(first.read_bytes())
     out = tmp_path / "out.jsonl"
     args = gpu_ragged.arguments(["--artifacts", str(tmp_path), "--json", str(out), "--sets", "cola,mnli", "--batch", "3",
                                  "--profile", "cola"])
@@ -96,6 +97,7 @@ def test_a_whole_run_writes_its_records(tmp_path: Path, on_cpu: None, monkeypatc
     assert found == [(p, n) for p in ragged_cases.PARTS for n in ("cola", "mnli")]
     for r in records:
         assert r["record"] != "ragged" or ("error" not in r and {OURS, ON_HOST, "padded"} <= set(r["systems"])), r
+    assert [OURS + "@other" in r["systems"] for r in records if r["record"] == "ragged"] == [True, True, False, False]
     assert [r["system"] for r in records if r["record"] == "kernels" and "kernels" in r] == [OURS, "varlen", "padded"] * 2
     assert "encoder   varlen  device" in gpu_ragged.summary(records)
 

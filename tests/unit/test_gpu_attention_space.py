@@ -21,6 +21,7 @@ from tilewright.passes.spaces.family_registry import config_text, families_of, p
 from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics, wgmma_attention, wgmma_attention_heuristics
 from tilewright.passes.spaces.gpu.gpu_attention import GpuAttentionConfig, padded
 from tilewright.passes.spaces.gpu.wgmma_attention import WgmmaAttentionConfig
+from tilewright.passes.spaces.segments import Segments
 from tilewright.passes.spaces.workload import Kind, Loop, Operand, Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Node, Split, leaves
@@ -142,6 +143,20 @@ def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
         [0, 0, 132, 132] if columns < 256 else [0] * 4)  # two tiles of queries and two steps have no room
     assert chosen(root, configs, B=12, M=128, N=128).consumers == 1
     assert chosen(root, configs, B=12, M=16, N=4096) in others
+
+
+def test_sequences_of_a_batch_share_two_kernels() -> None:
+    """One sequence does not say how many tiles a launch has, and each kernel is a launch."""
+    for shape, few in (((64, 64), GpuAttentionConfig), ((128, 128), WgmmaAttentionConfig)):
+        w = replace(heads(*shape), segments=str(Segments((0, 1, 2, 3), (), ("M", "N"))))
+        configs, root = wgmma_attention_heuristics.default(w, H100)
+        names = {config: [n for n in range(1, 700) if chosen(root, configs, B=8, M=n, N=n) == config] for config in configs}
+        used = [config for config, lengths in names.items() if lengths]
+        assert [type(c) for c in used] == [few, WgmmaAttentionConfig]
+        assert names[used[0]] == [*range(1, 321)]
+        assert [c.bm for c in used] == [64 if few is GpuAttentionConfig else 128, 128]
+    w = replace(heads(), segments="members 3")
+    assert wgmma_attention_heuristics.default(w, H100)[1] == wgmma_attention_heuristics.default(heads(), H100)[1]
 
 
 def test_space_and_text() -> None:

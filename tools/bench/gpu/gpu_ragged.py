@@ -63,6 +63,14 @@ def ours(fn: Any) -> dict[str, Call]:
     return {OURS: lambda b: fn(*b.rows, *b.weights, b.offsets), ON_HOST: lambda b: fn(*b.rows, *b.weights, b.host)}
 
 
+def variants(folder: Path, part: str) -> dict[str, Call]:
+    """Other artifacts of a part, `ragged_PART@NAME.tw`, by `tilewright@NAME`, with offsets on the device."""
+    import tilewright as tw
+
+    found = sorted(folder.glob(file_of(part).replace(".tw", "@*.tw")))
+    return {f"{OURS}@{p.stem.partition('@')[2]}": ours(tw.load(p))[OURS] for p in found}
+
+
 def called(torch: Any, bench: Bench, calls: Mapping[str, Call], sets: Sequence[Batch]) -> dict[str, list[float]]:
     """Seconds of a call, one after another as Python makes them, by system and round."""
     torch.cuda.synchronize()
@@ -125,7 +133,7 @@ def ratios(systems: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, floa
     """Times of the peers whose results are right over ours: of the device, and of calls with offsets of either kind."""
     found: dict[str, dict[str, float]] = {}
     for name, its in systems.items():
-        if name in (OURS, ON_HOST) or not its["error"] <= TOLERANCE["f16"]:
+        if name.startswith(OURS) or not its["error"] <= TOLERANCE["f16"]:
             continue
         found[name] = {}
         for key, kind, own in (("device", "device_us", OURS), ("call", "call_us", OURS), ("call_host", "call_us", ON_HOST)):
@@ -185,7 +193,8 @@ def run(args: argparse.Namespace, form: Form, bench: Bench | None = None, device
     systems: dict[str, dict[str, Call]] = {}
     for part in args.parts.split(","):
         known = peers(torch, part, form)
-        systems[part] = ours(tw.load(args.artifacts / file_of(part))) | {n: known[n] for n in args.peers.split(",") if n in known}
+        own = ours(tw.load(args.artifacts / file_of(part))) | variants(args.artifacts, part)
+        systems[part] = own | {n: known[n] for n in args.peers.split(",") if n in known}
     with torch.no_grad():
         for part, name in ((p, n) for p in systems for n in args.sets.split(",")):
             lengths = first_lengths()[name][: args.batch]

@@ -10,6 +10,7 @@ from tilewright.passes.spaces.gemm_operands import unaligned
 from tilewright.passes.spaces.gpu import gpu_attention, gpu_attention_heuristics
 from tilewright.passes.spaces.gpu.default_tree import decided, reached
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE, GpuAttentionConfig, heads_of
+from tilewright.passes.spaces.gpu.wgmma import ROWS
 from tilewright.passes.spaces.gpu.wgmma_attention import (
     ALIGNED,
     BLOCK,
@@ -19,6 +20,7 @@ from tilewright.passes.spaces.gpu.wgmma_attention import (
     why_illegal,
     why_invalid,
 )
+from tilewright.passes.spaces.segments import Segments
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -42,6 +44,10 @@ class Thresholds:
                                  operator="attention",
                                  results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
 
+    batch_keys: int = threshold(320, unit="keys of a sequence up to which four warps multiply by mma.sync, where a launch serves "
+                                "many sequences of heads of 64", operator="attention",
+                                results="H200, f16, 192 heads of 64 elements: 128 in 7.2 us, not 10.1; 512 in 53.0 us, by "
+                                "warpgroups 48.1; where those meet as squares of the lengths")
     one_wave: int = threshold(1, unit="waves of tiles of 128 queries, one a multiprocessor, from which on blocks take several",
                               operator="attention",
                               results="not measured: a tile's first copies and its results take as long as three steps, H200")
@@ -76,6 +82,17 @@ def default(workload: Workload, limits: GpuLimits,
         return leaves[0] if few == many else decided(keys, [(t.short_keys, leaves[0])], leaves[1])
 
     rest = renumbered(tree, {i: i + own for i in range(len(others))})
+    left = unaligned(workload, ALIGNED)
+
+    def whole(node: Node) -> tuple[tuple[TileConfig, ...], Node]:
+        return reached(configs, Split(str(left), 0, node, rest) if left.symbols else node)
+
+    if _serves_sequences(workload):
+        middle = next((c for c in others if c.bm == ROWS and max(depth, columns) <= BLOCK), None)
+        few, least = (brief, t.short_keys) if middle is None else (middle, t.batch_keys)
+        several = decided(workload.size("n"), [(least, Leaf(configs.index(few)))], Leaf(configs.index(large)))
+        queries = workload.size("m").constant
+        return whole(rest if queries is not None and queries <= t.mma_rows else several)
     loops = [loop.extent for loop in workload.loops if loop.role == "m"]
     rows, keys, heads = loops[row_loop(loops)], workload.size("n"), workload.size("b")
     for d, extent in enumerate(loops):
@@ -85,9 +102,12 @@ def default(workload: Workload, limits: GpuLimits,
     blocks = decided(heads * rows.ceildiv(small.bm), [(t.small_waves * limits.multiprocessors, Leaf(configs.index(small)))], wave)
     node = decided(rows, [(t.mma_rows, rest)], blocks)
     both = decided(workload.size("m"), [(t.short_rows, Leaf(configs.index(short)))], node)
-    node = decided(keys, [(t.short_rows, both)], node)
-    left = unaligned(workload, ALIGNED)
-    return reached(configs, Split(str(left), 0, node, rest) if left.symbols else node)
+    return whole(decided(keys, [(t.short_rows, both)], node))
+
+
+def _serves_sequences(workload: Workload) -> bool:
+    """Are there the tiles of many sequences in a launch, each kernel of which is a launch? Its tree sees one sequence."""
+    return bool(workload.segments) and not Segments.parse(workload.segments).members
 
 
 def _several(config: WgmmaAttentionConfig, workload: Workload, limits: GpuLimits) -> WgmmaAttentionConfig:

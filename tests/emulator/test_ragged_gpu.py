@@ -35,26 +35,28 @@ def layer(dtype: str) -> ops.Graph:
     return g
 
 
-@pytest.mark.parametrize(("dtype", "families", "tolerance"), [
-    ("f32", {"simt", "gpu_rows"}, 1e-5),
-    ("f16", {"wgmma", "wgmma_attention"}, 1e-2),
+@pytest.mark.parametrize(("dtype", "lengths", "families", "tolerance"), [
+    ("f32", LENGTHS, {"simt", "gpu_rows"}, 1e-5),
+    ("f16", LENGTHS, {"wgmma", "gpu_attention"}, 1e-2),
+    ("f16", (3, 0, 330, 17, 1), {"wgmma", "wgmma_attention"}, 1e-2),
 ])
-def test_families(dtype: str, families: set[str], tolerance: float) -> None:
-    numpy = {"f32": np.float32, "f16": np.float16}[dtype]
-    fn = tw.compile(layer(dtype), {"B": (0, 8), "S": tw.Ragged(0, 40, over="B")}, target="emulator:sm_90a")
+def test_families(dtype: str, lengths: tuple[int, ...], families: set[str], tolerance: float) -> None:
+    numpy, most = {"f32": np.float32, "f16": np.float16}[dtype], max(lengths) + 7
+    fn = tw.compile(layer(dtype), {"B": (0, 8), "S": tw.Ragged(0, most, over="B")}, target="emulator:sm_90a")
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((sum(LENGTHS), WIDTH)).astype(numpy), (rng.standard_normal((WIDTH, WIDTH)) / 6).astype(numpy)
-    found = fn(x, w, S_lengths=LENGTHS)
-    wanted = evaluate_ragged(fn.program.source, "B", [x, w], {"S": LENGTHS})
+    x, w = rng.standard_normal((sum(lengths), WIDTH)).astype(numpy), (rng.standard_normal((WIDTH, WIDTH)) / 6).astype(numpy)
+    found = fn(x, w, S_lengths=lengths)
+    wanted = evaluate_ragged(fn.program.source, "B", [x, w], {"S": lengths})
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a.reshape(-1), b, tolerance, tolerance)
-    shown = fn.explain(S=LENGTHS)
+    shown = fn.explain(S=lengths)
     assert families <= {c.family for c in shown.calls}
     assert "5 sequences by a block table" in str(shown)
-    with pytest.raises(tw.errors.ShapeError, match="S = 41 of sequence 0"):
-        fn(x, w, S_lengths=[41, 13])
-    with pytest.raises(tw.errors.ShapeError, match="S = 41 of sequence 0"):
-        fn.call_flat(x, w, np.array([0, 41, 54]))
+    long = most + 1
+    with pytest.raises(tw.errors.ShapeError, match=f"S = {long} of sequence 0"):
+        fn(x, w, S_lengths=[long, sum(lengths) - long])
+    with pytest.raises(tw.errors.ShapeError, match=f"S = {long} of sequence 0"):
+        fn.call_flat(x, w, np.array([0, long, sum(lengths)]))
     assert fn(x[:0], w, S_lengths=[])[0].shape == (0, WIDTH)
 
 
@@ -141,19 +143,20 @@ def test_grouped_products_and_their_neighbours() -> None:
     np.testing.assert_allclose(np.concatenate([found[:5], found[75:]]), wanted, 1e-2, 1e-2)
 
 
-def test_attention_and_its_neighbours() -> None:
+@pytest.mark.parametrize(("longest", "family"), [(140, "gpu_attention"), (330, "wgmma_attention")])
+def test_attention_and_its_neighbours(longest: int, family: str) -> None:
     """Copies of the last keys and values of a sequence bring rows of the next one, in one case more steps of them: NaN there
-    reaches nothing, by wgmma_attention, whose weights of these rows are 0."""
+    reaches nothing, as their weights are 0."""
     g = ops.Graph()
     heads = [g.input(n, ["B", s, HEADS, 16], "f16") for n, s in (("q", "S"), ("k", "T"), ("v", "T"))]
     g.output(ops.transpose(ops.attention(*(ops.transpose(x, (0, 2, 1, 3)) for x in heads)), (0, 2, 1, 3)))
-    dims = {"B": (0, 8), "S": tw.Ragged(0, 40, over="B"), "T": tw.Ragged(1, 200, over="B")}
+    dims = {"B": (0, 8), "S": tw.Ragged(0, 40, over="B"), "T": tw.Ragged(1, 400, over="B")}
     fn = tw.compile(g, dims, target="emulator:sm_90a")
-    queries, keys, rng = (3, 0, 33, 5), (5, 9, 140, 64), np.random.default_rng(0)
+    queries, keys, rng = (3, 0, 33, 5), (5, 9, longest, 64), np.random.default_rng(0)
     q, k, v = (rng.standard_normal((sum(n), HEADS, 16)).astype(np.float16) for n in (queries, keys, keys))
-    k[5:14] = v[5:14] = k[154:] = v[154:] = np.nan  # of the second and the last sequence
+    k[5:14] = v[5:14] = k[14 + longest:] = v[14 + longest:] = np.nan  # of the second and the last sequence
     found = fn(q, k, v, S_lengths=queries, T_lengths=keys)
-    assert {c.family for c in fn.explain(S=queries, T=keys).calls} == {"wgmma_attention"}
+    assert {c.family for c in fn.explain(S=queries, T=keys).calls} == {family}
     (wanted,) = evaluate_ragged(fn.program.source, "B", [q, k, v], {"S": queries, "T": keys})
     np.testing.assert_allclose(found[:36].reshape(-1), wanted[: 36 * HEADS * 16], 1e-2, 1e-2)
     assert np.isnan(found[36:]).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import lzma
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tools.bench.gpu import codes_cases, compare_gpu_codes
+from tools.bench.gpu import codes_cases, codes_forms, compare_gpu_codes
 from tools.bench.gpu.codes_cases import CodesCase, build, cases, unpacked
 from tools.bench.gpu.codes_peers import Operands, Peers
 from tools.bench.gpu.compare_gpu import OURS, Bench
@@ -111,7 +112,27 @@ def test_a_peer_that_has_no_such_kernel_is_named() -> None:
     assert list(systems) == ["torch"] and len(systems["torch"][1]) == 2
 
 
+def test_forms_are_compared_with_what_runs_untuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the emulator, whose clock is a model: the defaults of one row and of 16, then what differs in an option."""
+    small = CodesCase(256, 64, 4)
+    monkeypatch.setattr(codes_forms, "CASES", (small,))
+    assert codes_forms.main(["--build", str(tmp_path), "--kernels", "6"]) == 0
+    log = tmp_path / "out.jsonl"
+    given = ["--artifacts", str(tmp_path), "--target", "emulator:sm_90a", "--json", str(log)]
+    assert codes_forms.main([*given, "--budget", "500"]) == 0
+    found = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {r["record"] for r in found} == {"form"} and {r["M"] for r in found} == {1, 8, 16}
+    assert not [r for r in found if "error" in r], found
+    for rows in (1, 8, 16):
+        first, *others = (r for r in found if r["M"] == rows)
+        assert first["ratio"] == 1.0 and not first["changed"] and all(r["changed"] and r["us"] > 0 for r in others)
+    log.unlink()
+    assert codes_forms.main([*given, "--budget", "0"]) == 0
+    assert {json.loads(line)["record"] for line in log.read_text().splitlines()} == {"left"}
+
+
 def test_bad_usage() -> None:
     for argv in ([], ["--build", "a", "--artifacts", "b"]):
-        with pytest.raises(SystemExit):
-            compare_gpu_codes.arguments(argv)
+        for module in (compare_gpu_codes, codes_forms):
+            with pytest.raises(SystemExit):
+                module.arguments(argv)

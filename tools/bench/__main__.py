@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpu-codes": ("tools.bench.gpu.compare_gpu_codes", "products with weights in few bits on a GPU, against torch and Triton"),
     "gpu-ragged": ("tools.bench.gpu.gpu_ragged", "batches of different lengths on a GPU against torch padded, packed and nested"),
     "gpu-graphs": ("tools.bench.gpu.gpu_graphs", "CUDA graphs on a GPU: bytes, updates, launches, loops, and the driver's rules"),
+    "gpu-codes-forms": ("tools.bench.gpu.codes_forms", "configurations of gpu_codes on a GPU against those that run untuned"),
     "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),
     "gpu-predicates": ("tools.bench.gpu.predicates", "what it costs kernels of the GPU families to go by a byte"),
     "gpu-table": ("tools.bench.gpu.gpu_table", "predicted share of peak of the default GPU kernels, from their SASS"),

@@ -20,7 +20,7 @@ BLOCK = 128  # codes whose bytes are laid out together
 _HALF = BLOCK // 2
 Form = tuple[int, int, int, int]
 # columns of a block, warps, stages, parts of k
-FORMS = ((32, 4, 4, 1), (64, 4, 4, 1), (32, 4, 4, 4), (64, 4, 4, 4), (64, 4, 4, 8), (128, 4, 3, 4), (32, 2, 5, 4), (128, 8, 4, 8))
+FORMS = ((32, 4, 4, 1), (64, 4, 4, 2), (64, 4, 4, 4), (32, 2, 5, 4), (128, 8, 3, 4))
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -90,7 +90,7 @@ def matmul(x: Any, w: Codes, form: Form) -> Any:
     """x @ w transposed, in one of FORMS."""
     bn, warps, stages, split = form
     (rows, depth), columns = x.shape, w.codes.shape[0]
-    bm = 16 if rows <= 16 else 64
+    bm = 16
     out = torch.empty((rows, columns), dtype=x.dtype, device=x.device)
     parts = out if split == 1 else torch.empty((split, rows, columns), dtype=torch.float32, device=x.device)
     grid = (columns // bn, split, triton.cdiv(rows, bm))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulator import test_gpu_codes
 from gpu.test_gpu import SWEEPS, WAVES, Sweep
 from gpu_harness import build
 from tensor_core_workloads import product
 
-from tests.gpu.record import Recorder
+from tests.gpu.record import _LAUNCHES, Recorder
 from tests.gpu.replay import chosen
+from tests.gpu.replay import main as replayed
 from tests.gpu.replay_form import ReplayLaunch, ReplayOperand, read, result_of, sketch
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.gpu.gpu_rates import resident
@@ -76,6 +79,20 @@ def test_a_folder_is_run_where_there_is_no_compiler(folder: Path, tmp_path: Path
     found = [json.loads(line) for line in log.read_text().splitlines()]
     assert [r["number"] for r in found if not r["ok"]] == [2], done.stdout
     assert "largest error" in found[2]["error"] and f"{len(launches)} launches, 1 failed" in done.stdout
+
+
+def test_launches_of_codes_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tests are among those that the recorder takes, and go through what it replaces."""
+    recorder = Recorder(tmp_path, "sm_90a")
+    monkeypatch.setattr(test_gpu_codes, "launched", recorder.check)
+    assert _LAUNCHES.search(inspect.getsource(test_gpu_codes.test_pairs_of_narrow_floats))
+    weight = test_gpu_codes.PAIRS["4 bits, zero points"]
+    test_gpu_codes.check(weight, test_gpu_codes.tensor(weight, 3), 3)
+    recorder.finish()
+    (launch,) = read(tmp_path)
+    assert launch.kernel.family == "gpu_codes" and [o.element for o in launch.inputs] == ["u8", "f16", "u8", "f16"]
+    given = [str(tmp_path), "--target", "emulator:sm_90a", "--here", "--number", "0"]
+    assert replayed(given) == 0
 
 
 def test_one_wrong_element_of_many_is_noticed() -> None:

@@ -49,6 +49,7 @@ REQUESTED = {
     "pack-constants": "host, after constants are folded",
     "skip-zero-products": "between recover and graph, on the host",
     "split-reductions": "graph, on the host",
+    "taps-with-channels": "graph, on the host",
     "update-in-place": "graph, on the host",
 }
 _RUN = re.compile(r"RUN: tilewright opt %s --pass (['\"])(.*?)\1 \|")

@@ -182,6 +182,29 @@ def test_images_of_few_channels_stay_where_rows_of_the_result_fill_vectors(few: 
     assert (COPY not in after) == stays == ("conv_2d_nchw" in after)
 
 
+@pytest.mark.parametrize("rows,stays", [(8, True), (9, False)])
+def test_windows_of_more_places_than_are_unrolled_do_not_stay(rows: int, stays: bool) -> None:
+    body = convolution("y", "x", (5, 3, rows, 8), (9, 10))
+    text = function(f"%wy: tensor<5x3x{rows}x8xf32>", body, "y", f"tensor<?x5x{10 - rows}x3xf32>")
+    after = check(text, [(5, 3, rows, 8)], ChannelsLast(few=3, lanes=3))
+    assert (COPY not in after) == stays
+
+
+@pytest.mark.parametrize("kind,change,copied", [("f16", "arith.truncf", "f16"), ("f64", "arith.extf", "f32")])
+def test_elements_are_narrowed_before_they_are_copied(kind: str, change: str, copied: str) -> None:
+    """Behind a convolution that no other follows; wider ones are made of what was copied."""
+    body = convolution("y", "x", (5, 3, 3, 3), (9, 10)) + f"""
+      %re = tensor.empty(%b) : tensor<?x5x7x8x{kind}>
+      %r = linalg.generic {{indexing_maps = [{IDENTITY}, {IDENTITY}],
+        iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
+        ins(%y : tensor<?x5x7x8xf32>) outs(%re : tensor<?x5x7x8x{kind}>) {{ ^bb0(%v: f32, %o: {kind}):
+          %n = {change} %v : f32 to {kind}
+          linalg.yield %n : {kind} }} -> tensor<?x5x7x8x{kind}>"""
+    after = check(function("%wy: tensor<5x3x3x3xf32>", body, "r", f"tensor<?x5x7x8x{kind}>"), [(5, 3, 3, 3)])
+    last = [line for line in after.splitlines() if COPY in line][-1]
+    assert f"ins(%{last.split('ins(%')[1].split(' ')[0]} : tensor<?x7x8x5x{copied}>)" in last
+
+
 def test_a_convolution_of_few_channels_that_another_reads_is_channels_last() -> None:
     body = convolution("y", "x", (4, 3, 3, 3), (9, 10)) + convolution("z", "y", (5, 4, 3, 3), (7, 8))
     text = function("%wy: tensor<4x3x3x3xf32>, %wz: tensor<5x4x3x3xf32>", body, "z", "tensor<?x5x5x6xf32>")

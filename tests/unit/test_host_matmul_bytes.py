@@ -56,15 +56,17 @@ def test_layouts_and_extents(config: str, layout: str, signs: str, words: str) -
 
 
 @needs_tiles
+@pytest.mark.parametrize("by_block", ["true", "false"])
 @pytest.mark.parametrize("layout,signs", [("nn", "u8s8"), ("nt", "s8u8"), ("transposed_result", "u8s8")])
-def test_tiles(layout: str, signs: str) -> None:
+def test_tiles(layout: str, signs: str, by_block: str) -> None:
     a_dims, b_dims, maps = LAYOUTS[layout]
     a, b, c = T("i8", a_dims), T("i8", b_dims), T("i32", ("N", "M") if layout == "transposed_result" else ("M", "N"))
     text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"), body=widened(SIGNS[signs]))
-    assert load(text, TILES).kernel.tiles
+    config = TILES.replace("tiles=true", f"tiles=true by-block={by_block}")
+    assert load(text, config).kernel.tiles
     subscripts = maps.replace(" ", "").split(",")
     for m, n, k in [*SIZES, (70, 101, 257), (33, 33, 128), (16, 16, 64)]:
-        check(text, TILES, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+        check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", read(x, SIGNS[signs][0]),
                                      read(y, SIGNS[signs][1])))
 

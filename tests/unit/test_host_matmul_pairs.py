@@ -39,6 +39,7 @@ IN_PLACE, PANEL, STREAM, CHUNK, PIECES = (
 TILES, LOW_TILES, WIDE_TILES = (
     f"host_matmul{{{block} pack=panel mc=64 panels={panels} copy-rows=true pairs=true tiles=true}}"
     for block, panels in (("mr=32 nv=2", 2), ("mr=16 nv=1", 1), ("mr=32 nv=3", 1)))
+BY_BLOCK = TILES.replace("tiles=true", "tiles=true by-block=true")
 SIZES = [(1, 1, 1), (3, 47, 5), (8, 97, 31), (17, 33, 66), (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
   %w1 = arith.extf %x1 : bf16 to f32
@@ -62,7 +63,7 @@ def test_layouts_and_extents(layout: str, config: str) -> None:
 
 
 @needs_tiles
-@pytest.mark.parametrize("config", [TILES, LOW_TILES, WIDE_TILES])
+@pytest.mark.parametrize("config", [TILES, LOW_TILES, WIDE_TILES, BY_BLOCK])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tiles(layout: str, config: str) -> None:
     """Rows, columns and k that leave part of a tile, or a whole one."""
@@ -74,6 +75,21 @@ def test_tiles(layout: str, config: str) -> None:
     for m, n, k in [*SIZES, (70, 101, 129), (33, 33, 64), (16, 16, 32), (100, 96, 34)]:
         check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
+
+
+@needs_tiles
+@pytest.mark.parametrize("columns", [128, 96, 41])
+def test_prepacked_tiles(columns: int) -> None:
+    """Rows of a block that are copied as they are multiplied, or all of a unit before; the same bits."""
+    a, c, (b, layout) = T("bf16", ("M", 64)), T("f32", ("M", columns)), packed(64, columns, 32)
+    body = filled("z", c, "0.0") + "\n" + generic(
+        "m", ["(d0, d1, d2) -> (d0, d2)", layout, "(d0, d1, d2) -> (d0, d1)"], "ppr", {"a": a, "b": b}, ("z", c), WIDENING)
+    text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
+    for config in (TILES, BY_BLOCK):
+        config = config.replace("pack=panel ", "")
+        assert load(text, config).kernel.tiles
+        for m in (1, 16, 33, 150):
+            check(text, config, {"a": a, "b": b}, [c], {"M": m}, lambda x, y: x @ unpacked(y, 64, columns))
 
 
 def packed(k: int, columns: int, tile: int) -> tuple[T, str]:
@@ -230,6 +246,8 @@ WHOLE = HostMatmulConfig(32, 2, 16, Pack.PANEL, mc=64, copy_rows=True, pairs=Tru
     (bf16("M", 96, 3000), {"copy_rows": False}, "tiles-of-copies"),
     (bf16("M", 96, 3000), {"pack": Pack.NONE}, "tiles-of-panels"),
     (bf16("M", 96, 3040, 32, paired=True), {"pack": Pack.NONE}, None),
+    (bf16("M", 96, 3000), {"by_block": True}, None),
+    (bf16("M", 96, 3000), {"by_block": True, "tiles": False, "mr": 8}, "blocks-of-tiles"),
     (bf16("M", 96, 3000, 32, paired=True), {"pack": Pack.NONE}, "tiles-of-k"),
     (described("M", 96, 3000), {}, "words")])
 def test_rules_of_tiles(work: Workload, changes: dict[str, Any], rule: str | None) -> None:
@@ -238,6 +256,20 @@ def test_rules_of_tiles(work: Workload, changes: dict[str, Any], rule: str | Non
     assert str(why_invalid(WHOLE, bf16("M", 96, 3000), PAIRS)).startswith("tiles:")
     found = {c.mr for c in space(bf16("M", 96, 3000), TILED) if c.tiles}
     assert found == {16, 32}
+
+
+@pytest.mark.parametrize("rows,columns,depth,cores,mc,panels,by_block", [
+    ("M", 64, 147, 2, 512, 1, True),  # there may be few rows: panels are units of their own
+    ("M", 512, 147, 2, 512, 4, False),
+    (12544, 64, 147, 2, 512, 2, True),  # rows for all cores: their copies serve all panels
+    (784, 128, 576, 2, 192, 4, False),  # in smaller chunks; the panels would leave no place beside a block of rows
+    (196, 128, 576, 2, 448, 1, False),
+    (12544, 64, 147, 64, 96, 2, True),
+    (12544, 64, 147, 1, 512, 2, True)])
+def test_rows_that_there_are_for_certain_serve_all_panels(rows: Dim, columns: int, depth: int, cores: int, mc: int, panels: int,
+                                                          by_block: bool) -> None:
+    configs, _ = default(bf16(rows, columns, depth), dataclasses.replace(TILED, cores=cores))
+    assert (configs[-1].tiles, configs[-1].mc, configs[-1].panels, configs[-1].by_block) == (True, mc, panels, by_block)
 
 
 @pytest.mark.parametrize(("target", "precision"), [("host", "f32"), ("host", "bf16"), ("host:x86-64-v3", "bf16")])

@@ -56,6 +56,7 @@ from tilewright.passes.transforms.lower_precision import LowerPrecision
 from tilewright.passes.transforms.quantise_activations import QuantiseActivations
 from tilewright.passes.transforms.skip_zero_products import SkipZeroProducts
 from tilewright.passes.transforms.split_reductions import SplitReductions
+from tilewright.passes.transforms.taps_with_channels import TapsWithChannels
 from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import OptionError, perhaps
@@ -220,7 +221,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
     graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
-                         _weights(options, limits), _activations(options), _in_place(limits))
+                         _weights(options, limits), _activations(options), _in_place(limits), _runs(limits))
     together = isinstance(limits, HostLimits)
     products, arch = _products(options, limits)
     graph = [replace(p, speeds=speeds_of(limits), together=together, products=products, arch=arch) if isinstance(p, Fuse) else p
@@ -315,6 +316,11 @@ def _images(limits: Limits) -> ChannelsLast:
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW)
+
+
+def _runs(limits: Limits) -> TapsWithChannels | None:
+    """On the host, whose vectors and words run along memory."""
+    return TapsWithChannels(pairs=limits.bf16_pairs) if isinstance(limits, HostLimits) else None
 
 
 def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:

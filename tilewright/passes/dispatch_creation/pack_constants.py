@@ -243,6 +243,9 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         axis = loops.index(column)
         along = others and others[-1] == view.k[-1] and column not in view.loops_of(1 - which)
         side = values_of_word(view.multiplies_bf16(), view.byte_signs(), limits) if along else 1
+        other = [position(e) for e in maps_of(root)[1 - which].results]
+        if side > 1 and view.k[-1] not in other:
+            return None  # no operand would have the loop as an axis
         if limits.tiles and len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
             side = 1  # each of many short sums would end in a part of a word, which no tile takes
         return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side, len(view.k) == 1)

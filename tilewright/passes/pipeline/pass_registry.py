@@ -53,6 +53,7 @@ from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.skip_zero_products import SkipZeroProducts
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.split_reductions import SplitReductions
+from tilewright.passes.transforms.taps_with_channels import TapsWithChannels
 from tilewright.passes.transforms.uncollapse_contraction import UncollapseContraction
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 from tilewright.passes.transforms.widen_sub_byte import WidenSubByte
@@ -87,6 +88,7 @@ PASSES: tuple[type[Pass], ...] = (
     QuantiseActivations,
     ConstantsAlongK,
     ChannelsLast,
+    TapsWithChannels,
     SinkReshapes,
     ConstantsAsRead,
     LiftControlFlow,

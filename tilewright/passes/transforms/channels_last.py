@@ -39,6 +39,7 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.spaces.host.host_window import UNROLLED
 from tilewright.passes.transforms.channel_windows import FIRST, LAST, SAME, is_window, window_loops
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
@@ -139,10 +140,12 @@ class _Rewriter:
         return product_of(op) is not None and 1 < pixels <= self.options.narrow and (channels or 0) >= self.options.lanes
 
     def _has_few_channels(self, op: ir.Operation) -> bool:
-        """Runs of channels are short, and rows of the result, which no convolution reads, fill vectors of pixels."""
+        """Runs of channels are short, windows of so few places that all are unrolled, and rows of the result, which no
+        convolution reads, fill vectors of pixels."""
         image, shapes = op.operands[0], self.views.shapes
         channels, kinds = shapes.dims(image)[1].constant, [ir.RankedTensorType(v.type).element_type for v in op.operands]
         few = channels is not None and channels <= self.options.few and kinds == [kinds[0]] * len(kinds)
+        few = few and (product(shapes.dims(inputs(op)[1])[2:]).constant or UNROLLED + 1) <= UNROLLED
         return few and shapes.bounds(shapes.dims(op.results[0])[3])[1] >= self.options.lanes and \
             self._known(image) is None and not _wanted(op.results[0])
 
@@ -297,8 +300,14 @@ class _Rewriter:
         known = [a for v, a in zip(inputs(op), axes, strict=False) if a in (SAME, LAST) and self._known(v) is not None]
         if LAST in known:
             self._write_last(op, axes)
-        elif (FIRST in axes or known) and _wanted(op.results[0]):
+        elif ((FIRST in axes or known) and _wanted(op.results[0])) or (known and self._narrows(op, axes)):
             self._write_first(op, axes)
+
+    def _narrows(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> bool:
+        """Does it make narrower elements of images that are all channels-last, so that these are what a copy behind it moves?"""
+        images = [v for v, a in zip(inputs(op), axes, strict=False) if a is not None and self._known(v) is not None]
+        widths = [ir.RankedTensorType(v.type).element_type.width for v in (*images, op.results[0])]
+        return len(images) == sum(a is not None for a in axes) and max(widths[:-1], default=0) > widths[-1]
 
     def _write_last(self, op: ir.Operation, axes: Sequence[tuple[int, ...] | None]) -> None:
         """What `op` makes channels last of images; its loops in that order."""

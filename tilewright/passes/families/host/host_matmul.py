@@ -87,7 +87,7 @@ def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
     side = plan.side if plan.tile else config.side if takes_words(plan, config.lanes, config.side) else 1
     config = replace(config, pairs=side == 2, quads=side == 4)
     if config.tiles and not TilesEmitter.takes(plan, side):
-        config = replace(config, tiles=False, mr=config.lanes // 2)
+        config = replace(config, tiles=False, by_block=False, mr=config.lanes // 2)
     config = replace(config, kc=-(-config.kc // side) * side, stream=-(-config.stream // side) * side)
     if len(plan.view.k) != 1:
         config = replace(config, kc=0)

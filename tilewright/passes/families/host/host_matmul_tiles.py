@@ -7,7 +7,7 @@ of k, then pass through the workspace to what follows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,8 +56,16 @@ class TilesEmitter(MatmulEmitter):
         return f"tdpb{first}{second}d"
 
     def _areas(self) -> dict[str, Expr]:
-        areas = {"shapes": Expr.of(LINE // _WORD), **super()._areas()}
-        return areas | {"block": Expr.of(self.config.columns * self.config.mr)}
+        config, areas = self.config, {"shapes": Expr.of(LINE // _WORD), **super()._areas()}
+        areas["rows"] = self._pitch * (config.mr if config.by_block else config.mc)
+        if config.by_block:
+            areas["panel"] = areas["panel"] * config.panels
+        return areas | {"block": Expr.of(config.columns * config.mr)}
+
+    @property
+    def _pitch(self) -> Expr:
+        """Words from one copied row to the next: whole lines, so that a row of a tile lies in one, and one line more."""
+        return (self._depth.ceildiv(_WORDS) + 1) * _WORDS
 
     def units(self, begin: Index, end: Index) -> Grid:
         tile_registers.shape(self._memory("shapes", 1).pointer, [(TILE_ROWS, LINE)] * COUNT, self.kernel.index)
@@ -73,41 +81,69 @@ class TilesEmitter(MatmulEmitter):
 
     def _piece(self, unit: MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """All of k: there are no pieces."""
-        words = self.kernel.evaluator.emit(self._depth)
-        memory = self._memory("rows", self._depth + APART)
-        rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, side=self.config.side)
-        rows.copy(unit.loops, unit.low, unit.high)
-        if not self._is_whole:
-            zero = constant(integer_type(32), 0, APART)
-            loop(0, unit.high - unit.low, 1, lambda i: memory.store(zero, [i, Index.ramp(words, APART)]), index=self.kernel.index)
-        self._panels(Piece(unit, None, rows, None))
-
-    def _panel(self, piece: Piece, first: Index) -> None:
-        config, unit = self.config, piece.unit
-        left, columns = unit.extent - first, None
-        if self._copies:
-            columns = self._memory("panel", config.columns)
-            self.copying(columns, None).copy(unit.loops, first, left, unit.extent)
-            if not self._is_whole:
-                words, zero = self.kernel.evaluator.emit(self._depth), constant(integer_type(32), 0, config.lanes)
-                for i in range(_WORDS):
-                    for j in range(config.nv):
-                        columns.store(zero, [words + i, Index.ramp(j * config.lanes, config.lanes)])
+        if not self.config.by_block:
+            self._panels(Piece(unit, None, self._copied_rows(unit, unit.low, unit.high), None))
+            return
+        width, index = self.config.columns, self.kernel.index
+        count = ((unit.extent - unit.first + (width - 1)) // width).min(self.config.panels)
+        loop(0, count, 1, lambda j: self._copy_columns(unit, unit.first + j * width, j), index=index)
 
         def block(row: Index) -> None:
-            if config.mr == TILE_ROWS:
-                self._tiles(piece, columns, first, row, 1)
-                return
-            few = (unit.high - row).le(TILE_ROWS)
-            when(few, lambda: self._tiles(piece, columns, first, row, 1), lambda: self._tiles(piece, columns, first, row, 2))
+            part = replace(unit, low=row, high=(row + self.config.mr).min(unit.high))
+            piece = Piece(part, None, self._copied_rows(unit, part.low, part.high), None)
+            loop(0, count, 1, lambda j: self._block_of_tiles(piece, unit.first + j * width, row, j), index=index)
 
-        loop(unit.low, unit.high, config.mr, block, index=self.kernel.index)
+        loop(unit.low, unit.high, self.config.mr, block, index=index)
+
+    def _copied_rows(self, unit: MatmulUnit, low: Index, high: Index) -> RowCopy:
+        """Rows [low, high), with zeros up to whole tiles of k."""
+        memory, index = self._memory("rows", self._pitch), self.kernel.index
+        rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, side=self.config.side)
+        rows.copy(unit.loops, low, high)
+        if not self._is_whole:
+            words, zero = self.kernel.evaluator.emit(self._depth), constant(integer_type(32), 0, APART)
+            loop(0, high - low, 1, lambda i: memory.store(zero, [i, Index.ramp(words, APART)]), index=index)
+        return rows
+
+    def _columns(self, number: Index) -> Memory | None:
+        """Panel `number` of those that are copied; None where they are prepacked."""
+        if not self._copies:
+            return None
+        panel, size = self._memory("panel", self.config.columns), (self._depth + self.config.lanes) * self.config.columns
+        at = (number * self.kernel.evaluator.emit(size)).value(self.kernel.index)
+        return replace(panel, pointer=gep(panel.pointer, at, panel.element))
+
+    def _copy_columns(self, unit: MatmulUnit, first: Index, number: Index) -> None:
+        """The columns of a panel from `first` on, with zeros up to whole tiles of k."""
+        config, columns = self.config, self._columns(number)
+        if columns is None:
+            return
+        self.copying(columns, None).copy(unit.loops, first, unit.extent - first, unit.extent)
+        if not self._is_whole:
+            words, zero = self.kernel.evaluator.emit(self._depth), constant(integer_type(32), 0, config.lanes)
+            for i in range(_WORDS):
+                for j in range(config.nv):
+                    columns.store(zero, [words + i, Index.ramp(j * config.lanes, config.lanes)])
+
+    def _panel(self, piece: Piece, first: Index) -> None:
+        self._copy_columns(piece.unit, first, Index(0))
+        unit, mr = piece.unit, self.config.mr
+        loop(unit.low, unit.high, mr, lambda row: self._block_of_tiles(piece, first, row, Index(0)), index=self.kernel.index)
+
+    def _block_of_tiles(self, piece: Piece, first: Index, row: Index, panel: Index) -> None:
+        """The rows from `row` on times the columns of a panel."""
+        columns = self._columns(panel)
+        if self.config.mr == TILE_ROWS:
+            self._tiles(piece, columns, first, row, 1)
+            return
+        few = (piece.unit.high - row).le(TILE_ROWS)
+        when(few, lambda: self._tiles(piece, columns, first, row, 1), lambda: self._tiles(piece, columns, first, row, 2))
 
     def _tiles(self, piece: Piece, columns: Memory | None, first: Index, row: Index, high: int) -> None:
         """`high` tiles of rows times those of the columns."""
         config, rows = self.config, piece.rows
         assert rows is not None
-        apart, from_row = (self.kernel.evaluator.emit(self._depth) + APART) * _WORD, row - piece.unit.low
+        apart, from_row = self.kernel.evaluator.emit(self._pitch) * _WORD, row - piece.unit.low
         kept = range(high) if high * config.nv + high < COUNT else range(0)  # tiles of rows that stay for all columns
         sums = [[m * config.nv + j for j in range(config.nv)] for m in range(high)]
         shared = COUNT - 1
@@ -151,22 +187,19 @@ class TilesEmitter(MatmulEmitter):
         """What follows the sums of a block."""
         lanes, left = self.config.lanes, piece.unit.extent - first
 
-        def each(mask: Callable[[], ir.Value | None], j: int) -> None:
+        def each(vectors: Sequence[int], mask: Callable[[], ir.Value | None]) -> None:
             def line(i: Index) -> None:
                 point = self._points(piece.unit.loops, row + i, 1)[0]
                 with self.kernel.evaluator.kept():
-                    self._store(point, first + j * lanes, scratch.load([i, Index.ramp(j * lanes, lanes)]), mask())
+                    for j in vectors:
+                        self._store(point, first + j * lanes, scratch.load([i, Index.ramp(j * lanes, lanes)]), mask())
 
             loop(0, height, 1, line, index=self.kernel.index)
 
         def part() -> None:
             for j in range(self.config.nv):
                 over = left - j * lanes
-                when(Index(0).lt(over), partial(each, partial(lane_mask, over, lanes, self.kernel.index), j))
-
-        def whole() -> None:
-            for j in range(self.config.nv):
-                each(lambda: None, j)
+                when(Index(0).lt(over), partial(each, [j], partial(lane_mask, over, lanes, self.kernel.index)))
 
         full = self._full()
-        when(left.ge(self.config.columns) if full is None else full, whole, part)
+        when(left.ge(self.config.columns) if full is None else full, lambda: each(range(self.config.nv), lambda: None), part)

@@ -41,7 +41,8 @@ class HostMatmulConfig(TileConfig):
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
     workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
     values of k at once. tiles: 16 rows by 16 columns by 16 such words at once, of copied rows and of columns that
-    are copied or prepacked. taps: the places of a window are taken
+    are copied or prepacked. by_block: the rows of a block of tiles are copied right before
+    all panels of a unit are multiplied by them. taps: the places of a window are taken
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
@@ -63,6 +64,7 @@ class HostMatmulConfig(TileConfig):
     pairs: bool = False
     quads: bool = False
     tiles: bool = False
+    by_block: bool = False
     taps: bool = False
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
@@ -130,7 +132,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
-    tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16)) if limits.bf16_tiles or limits.tiles else ()
+    tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16), (False, True)) \
+        if limits.bf16_tiles or limits.tiles else ()
     side = word_of(workload, limits)
     every = chain(
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact) for (mr, nv), w, pack, ahead, chunk, exact in blocks),
@@ -143,8 +146,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
          for (mr, nv), ahead, chunk, kc, panels in short),
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
          for (mr, nv), w, pack, ahead, chunk, exact in taps),
-        (HostMatmulConfig(mr, nv, TILE_ROWS, pack, mc=rows, panels=panels, copy_rows=True, tiles=True)
-         for mr, nv, pack, rows, panels in tiled),
+        (HostMatmulConfig(mr, nv, TILE_ROWS, pack, mc=rows, panels=panels, copy_rows=True, tiles=True,
+                          by_block=by_block) for mr, nv, pack, rows, panels, by_block in tiled),
     )
     for config in (c.of_words(side) for c in every):
         if why_invalid(config, workload, limits) is None:
@@ -191,6 +194,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
         return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
+    if config.by_block and not config.tiles:
+        return "blocks-of-tiles: rows are copied block by block for products of tiles"
     if config.taps and not padded_windows(workload):
         return "taps-of-windows: no window passes over zero padding along the rows"
     if config.taps and (config.stream or config.kc or config.copy_rows or not config.mc):

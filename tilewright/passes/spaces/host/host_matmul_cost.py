@@ -31,6 +31,8 @@ def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     chunk = config.mc // config.mr
     coordinates = {**fields_of(config), "mc": float(chunk)}
     del coordinates["tiles"]  # which the height of a block tells
+    if not (limits.bf16_tiles or limits.tiles):
+        del coordinates["by_block"]
     if not padded_windows(workload):
         del coordinates["taps"]
     registers = sums + config.nv + 1

@@ -37,6 +37,7 @@ _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, 
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
+_NEAR = 0.75  # of the first cache, for panels and a block of rows beside what is stored
 _BLOCKS = 16  # of rows in a work unit of few panels
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -170,17 +171,23 @@ class _Defaults:
         return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
 
     def _in_tiles(self, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Cases:
-        """With tiles for more than a few rows, where there are such. Units of few panels keep all cores busy; more of them share
-        the copy of their rows."""
+        """With tiles for more than a few rows, where there are such. Panels of a unit share the copy of its rows: they are as
+        many as keep all cores busy beside the units of rows that there are for certain, as of an image of known extents. Where
+        they lie in the first cache beside a block of rows, the block is copied as it is multiplied."""
         extents, limits, tile = self.extents, self.limits, prepacked(self.workload)
         prepared, copied = _UNTILED_BYTES if self.side == 4 else (self.at.untiled_rows, self.at.untiled_copies)
         most, depth = prepared if tile else copied, extents.depth.constant or _DEPTH
         nv = next((n for n in (2, 3, 1) if tile % (n * TILE_ROWS) == 0), 1)
-        rows = limits.l2 // 2 // (depth * self.factor) // (2 * TILE_ROWS)
-        groups = math.ceil((extents.columns.constant or _DEPTH) / (nv * TILE_ROWS)) // (2 * limits.cores)
-        tiled = HostMatmulConfig(2 * TILE_ROWS, nv, TILE_ROWS, Pack.NONE if tile else Pack.PANEL,
-                                 mc=max(1, min(self.at.chunk_rows // (2 * TILE_ROWS), rows)) * 2 * TILE_ROWS,
-                                 panels=max(1, min(_TILED_PANELS, groups)), copy_rows=True, tiles=True).of_words(self.side)
+        each, wanted = 2 * TILE_ROWS, 2 * limits.cores
+        chunk = max(1, min(self.at.chunk_rows, limits.l2 // 2 // (depth * self.factor)) // each)
+        image = extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1)) // each
+        chunk = min(chunk, image // wanted) if image >= 2 * wanted else chunk
+        panels = math.ceil((extents.columns.constant or _DEPTH) / (nv * TILE_ROWS))
+        shared = min(_TILED_PANELS, panels, max(1, panels * max(1, image // chunk) // wanted))
+        columns = min(panels, shared) * nv * TILE_ROWS
+        near = (each + columns) * depth * self.factor <= limits.l1 * _NEAR
+        tiled = HostMatmulConfig(each, nv, TILE_ROWS, Pack.NONE if tile else Pack.PANEL, mc=chunk * each, panels=shared,
+                                 copy_rows=True, tiles=True, by_block=near).of_words(self.side)
         if why_invalid(tiled, self.workload, limits) is not None:
             return cases, otherwise
         few = [(bound, c) for bound, c in cases if bound < most]

@@ -36,10 +36,10 @@ from tools.gpu_kit.forms import difference
 CASES = (CodesCase(4096, 14336, 4), CodesCase(4096, 4096, 4))
 ROWS = (1, 16, 8)
 CHANGES: tuple[Mapping[str, Any], ...] = (
-    {"ahead": False}, {"unroll": 2, "ahead": False}, {"bn": 64}, {"bn": 64, "ahead": False}, {"cluster_k": 1}, {"cluster_k": 2},
-    {"cluster_k": 8}, {"warps": 8}, {"warps": 2}, {"min_blocks_per_sm": 5}, {"min_blocks_per_sm": 6, "ahead": False},
-    {"bytes": 8}, {"unroll": 4, "ahead": False, "min_blocks_per_sm": 2}, {"bytes": 8, "bn": 64}, {"unroll": 2},
-    {"min_blocks_per_sm": 2},
+    {"ahead": False}, {"unroll": 2, "ahead": False}, {"bn": 64, "ahead": False, "min_blocks_per_sm": 3},
+    {"bn": 64, "min_blocks_per_sm": 3}, {"cluster_k": 1}, {"cluster_k": 2}, {"cluster_k": 4}, {"cluster_k": 8}, {"warps": 2},
+    {"warps": 8, "min_blocks_per_sm": 2}, {"bytes": 8}, {"unroll": 4, "ahead": False, "min_blocks_per_sm": 2},
+    {"bytes": 8, "bn": 64}, {"min_blocks_per_sm": 2},
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from tilewright.passes.spaces.gpu.gpu_codes import STEP
 
 _MANTISSA, _BIAS, _WORD = 23, 127, 32
 _HALF = 16  # bits of a word that codes are taken from without a shift
+_AND_OR = 0xEA  # the table of lop3 for (a & b) | c
 
 
 class Decoding(Protocol):
@@ -180,9 +181,7 @@ class CodedColumns(_Columns):
         """The code at bit `low` of a word, below 16, less what is one number for all, as f32."""
         codes, f32 = self.codes, ir.F32Type.get()
         ones = float(1 << (_MANTISSA - low))
-        masked = arith.andi(word, _bits(((1 << codes.bits) - 1) << low))
-        joined = arith.ori(masked, _bits((_BIAS + _MANTISSA - low) << _MANTISSA))
-        found = llvm.BitcastOp(f32, joined).result
+        found = llvm.BitcastOp(f32, and_or(word, ((1 << codes.bits) - 1) << low, (_BIAS + _MANTISSA - low) << _MANTISSA)).result
         point = (0.0 if codes.zero is not None else codes.point) + (128.0 if codes.signed else 0.0)
         both = ones + point
         if float(np.float32(both)) == both and float(np.float32(point)) == point and point == int(point):
@@ -269,6 +268,12 @@ def _loop(view: Contraction, side: int, op: ir.Operation, d: int) -> int:
     if found is None or found in view.k:
         raise ValueError(f"{view.op.name} at {view.op.location}: wanted columns that are decoded along their own loop")
     return found
+
+
+def and_or(word: ir.Value, mask: int, ones: int) -> ir.Value:
+    """(word & mask) | ones, which ptxas makes two instructions of where it is two in PTX."""
+    text = f"lop3.b32 $0, $1, {mask:#x}, {ones:#x}, {_AND_OR:#x};"
+    return llvm.InlineAsmOp(integer_type(_WORD), [word], text, "=r,r").results[0]
 
 
 def _bits(number: int) -> ir.Value:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.codegen.emit import constant, integer_type, intrinsic, lanes_of, vector_type
-from tilewright.passes.families.gpu.coded_columns import CodedColumns
+from tilewright.passes.families.gpu.coded_columns import CodedColumns, and_or
 from tilewright.passes.families.gpu.gemv_product import registers
 from tilewright.passes.mlir import arith, ir, llvm, vector
 from tilewright.passes.spaces.gpu.gpu_codes import STEP
@@ -21,7 +21,6 @@ _WORD, _HALF = 32, 16
 _MANTISSA = {"f16": 10, "bf16": 7}
 _BIAS = {"f16": 15, "bf16": 127}
 _BOTH = 0x10001  # a half word in both halves
-_AND_OR = 0xEA  # the table of lop3 for (a & b) | c
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class CodedPairs:
         """The codes at bit `low` of both halves, less what is one number for all."""
         bits, mantissa = self.columns.codes.bits, self._mantissa
         mask, ones = ((1 << bits) - 1 << low) * _BOTH, (_BIAS[str(self.element)] + mantissa << mantissa) * _BOTH
-        text = f"lop3.b32 $0, $1, {mask:#x}, {ones:#x}, {_AND_OR:#x};"
-        joined = llvm.InlineAsmOp(integer_type(_WORD), [word], text, "=r,r").results[0]
-        value = llvm.BitcastOp(vector_type(self.element, 2), joined).result
+        value = llvm.BitcastOp(vector_type(self.element, 2), and_or(word, mask, ones)).result
         base = (1 << mantissa) / (1 << low) + self._point
         if low == 0:
             return arith.subf(value, self._both(base))

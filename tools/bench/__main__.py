@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "partition": ("tools.bench.partition.compare_partition", "what training-like graphs are cut into: launches, bytes, time"),
     "columns": ("tools.bench.partition.columns", "sums down the columns, beside the speed at which the same bytes can be read"),
     "optimizers": ("tools.bench.partition.optimizers", "AdamW and LAMB over the parameters of BERT-base, against torch"),
+    "gpu-partition": ("tools.bench.partition.gpu_partition", "both of these on a GPU, against torch and Inductor"),
     "cuts": ("tools.bench.partition.cuts", "predicted times of partitions against measured ones, over random cuts"),
     "random": ("tools.bench.random_cases", "random programs against the float64 reference"),
     "structured": ("tools.bench.structured", "random programs that branch and loop, and random scans, against the reference"),

@@ -130,7 +130,7 @@ class Bench:
                 errors[name] = relative(self.torch, call(*sets[0]), wanted)
                 graphs[name] = self.graph(call, sets)
             except (RuntimeError, ValueError, TypeError, AttributeError, TilewrightError) as error:
-                failed[name] = "; ".join(_told(e) for e in (error, error.__context__) if e is not None)
+                failed[name] = "; ".join(told(e) for e in (error, error.__context__) if e is not None)
         found = self.timed(graphs, len(next(iter(systems.values()))[1]))
         made = {n: {"median_us": round(statistics.median(t) * 1e6, 3), "rounds_us": [round(x * 1e6, 3) for x in t],
                     "error": float(f"{errors[n]:.2e}")} for n, t in found.items()}
@@ -167,7 +167,7 @@ class Bench:
         return figure(f"host_{name}", best * 1e6, "us")
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 

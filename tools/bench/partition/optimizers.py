@@ -76,12 +76,12 @@ def lamb(torch: Any) -> Step:
 
 
 def torch_adamw(torch: Any, values: Tensors, gradients: Tensors, fused: bool) -> Callable[[], Any]:
-    """clip_grad_norm_ and torch's own optimizer, on copies of the parameters."""
+    """clip_grad_norm_ and torch's own optimizer, on copies of the parameters; on a GPU its count of steps lies there too."""
     own = [torch.nn.Parameter(v.clone()) for v in values]
     for value, gradient in zip(own, gradients, strict=True):
         value.grad = gradient.clone()
     optimizer = torch.optim.AdamW(own, lr=RATE, betas=(FIRST, SECOND), eps=EPSILON, weight_decay=DECAY,
-                                  fused=fused, foreach=not fused)
+                                  fused=fused, foreach=not fused, capturable=values[0].is_cuda)
 
     def call() -> None:
         torch.nn.utils.clip_grad_norm_(own, 1.0, foreach=True)

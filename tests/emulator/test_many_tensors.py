@@ -92,6 +92,23 @@ def test_a_step_over_many_tensors(name: str, sizes: tuple[Size, ...], launches: 
             np.testing.assert_allclose(a, b, 2e-5, 1e-5)
 
 
+def test_sums_of_few_elements_have_no_parts() -> None:
+    """Equal reductions of whole tensors have parts only where one of them does."""
+    sizes = ((3, 8), (8,), (8,), (5, 8), (2, 4))
+    fn, host = compiled("clipped", sizes), tw.compile(clipped(sizes), target="host")
+    given = arguments(fn)
+    for a, b in zip(fn(*given), host(*given), strict=True):
+        np.testing.assert_allclose(a, b, 2e-5, 1e-5)
+
+
+def test_one_kernel_for_all_is_none_of_the_last_resort() -> None:
+    """The tensor with most elements wants a kernel that does not hold the longest rows, another one does."""
+    fn = compiled("clipped", ((300, 520), (4, 1032), (1, 1032), (2, 520), (8, 520)))
+    [parts] = (k for k in serving_many(fn) if "part_add" in k.symbol)
+    assert "vectors-in-registers=4" in parts.config and "index=64" not in parts.config
+    assert "vec=1" not in parts.config.split("{")[1].split()
+
+
 def test_equal_bits_whatever_else_is_in_the_launch() -> None:
     """The elements of a tensor do not depend on the tensors beside it."""
     sizes = ((64, 64), (3, 5), (257,), (33,), (8, 2))

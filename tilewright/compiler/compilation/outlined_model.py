@@ -305,10 +305,10 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 
 
 def _parts(limits: Limits) -> SplitReductions | None:
-    """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have one for each multiprocessor, and those
-    of attention, which it fuses for some types only."""
+    """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have some for each multiprocessor that wait
+    for memory in turns, and those of attention, which it fuses for some types only."""
     return SplitReductions(alone=64) if isinstance(limits, HostLimits) else SplitReductions(
-        elements=8192, rows=8, parts=512, shares=True, alike=LEAST)
+        elements=2048, rows=4, parts=512, shares=True, alike=LEAST)
 
 
 def _images(limits: Limits) -> ChannelsLast:

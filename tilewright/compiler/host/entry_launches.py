@@ -108,10 +108,10 @@ def with_settled(plan: HostPlan, tables: Sequence[DispatchTable]) -> list[Dispat
 
 def _settled(table: DispatchTable, calls: Sequence[PlannedCall]) -> DispatchTable:
     """The table of calls that are launched together, with the one kernel that serves all: that of the largest, where the others
-    fit it. BuildError where none fits all."""
+    fit it, else one that the table chooses anywhere, the one without guards last. BuildError where none fits all."""
     shapes = [_values(c) for c in calls]
-    largest = max(shapes, key=lambda own: sum(own[name] for name in table.dims))
-    wanted = [table.select(largest).kernel, *(leaf.kernel for leaf in leaves(table.root)), len(table.kernels) - 1]
+    largest, last = max(shapes, key=lambda own: sum(own[name] for name in table.dims)), len(table.kernels) - 1
+    wanted = [table.select(largest).kernel, *(leaf.kernel for leaf in leaves(table.root) if leaf.kernel != last), last]
     for number in wanted:
         if all(table.kernels[number].legal(own) for own in shapes):
             pads = table.pads[number : number + 1]

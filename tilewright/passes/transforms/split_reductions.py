@@ -105,7 +105,7 @@ class SplitReductions(Pass):
             if not all(_private(op) for op in group if len(iterator_kinds(op)) == 1):
                 group = [op for op in group if len(iterator_kinds(op)) == 2]
             size = max((sizes.get(op, 0) for op in group), default=0)
-            common |= dict.fromkeys(group, size) if len(group) >= self.alike else {}
+            common |= dict.fromkeys(group, size) if size and len(group) >= self.alike else {}
         return common
 
     def _size(self, rows: int, across: int) -> int:

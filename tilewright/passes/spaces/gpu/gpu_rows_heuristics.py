@@ -32,6 +32,10 @@ class Thresholds:
                                  results="not measured: with more rows, a block for each keeps a quarter of the machine busy")
     spread_blocks: int = threshold(16, unit="blocks of a row", operator="softmax_4096",
                                    results="not measured: every block joins the sums of all before the next sweep")
+    across_threads: int = threshold(16, unit="threads of a sum whose elements lie apart", operator="column_sum",
+                                    results="not measured: 128 parts of 768 columns in two rounds of loads, not 32")
+    across_sums: int = threshold(256, unit="sums a multiprocessor from which a thread has one alone", operator="column_sum",
+                                 results="not measured: these threads hide each other's loads, and use whole sectors")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -39,7 +43,9 @@ def default(workload: Workload, limits: GpuLimits,
     """A warp holds a short row, a block a long one; longer ones are read again, by several blocks where there are too few rows to
     fill the machine. Single elements where rows are no whole vectors. The last has no guards."""
     if not _along_columns(workload):
-        return (GpuRowsConfig(128, 1, 1, 0, 4), GpuRowsConfig(128, 1, 1, 0, 1, index=64)), Leaf(0)
+        few = limits.multiprocessors * thresholds.across_sums
+        configs = tuple(GpuRowsConfig(128, n, 1, 0, 4) for n in (thresholds.across_threads, 1))
+        return (*configs, GpuRowsConfig(128, 1, 1, 0, 1, index=64)), switch(str(workload.size("row")), [(few, Leaf(0))], Leaf(1))
     columns = columns_of(workload)
     vec = min(_WIDEST_VECTOR, widest_access(workload))
     if columns.constant:

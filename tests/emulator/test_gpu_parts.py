@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Body, dict[str, tuple[int, int]], list[dict[str, int]]]] 
     "layernorm_backward": (layernorm_backward, {"T": (1, 512)}, [{"T": 1}, {"T": 131}]),
     "bias_backward": (bias_backward, {"T": (1, 1024)}, [{"T": 5}, {"T": 517}]),
     "clipping": (clipping, {"T": (1, 1024)}, [{"T": 1}, {"T": 300}]),
-    "wide_rows": (wide_rows, {"T": (1, 256), "N": (16, 6000)}, [{"T": 40, "N": 5001}, {"T": 33, "N": 96}]),
+    "wide_rows": (wide_rows, {"T": (1, 256), "N": (16, 6000)}, [{"T": 40, "N": 5001}, {"T": 33, "N": 96}, {"T": 201, "N": 97}]),
 }
 
 

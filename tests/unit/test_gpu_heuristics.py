@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from hand_workloads import with_loops
 from unit.test_gpu_attention_space import heads
 from unit.test_gpu_spaces import dense, softmax
 from unit.test_tensor_core_spaces import dense as tensor_cores
@@ -30,6 +31,7 @@ A100, H100 = GpuLimits.of("sm_80"), GpuLimits.of("sm_90a")  # of 108 and 132 mul
 FREE, SIMT, MMA, WGMMA = dense("M", "N", "K"), dense("M", 768, 768), tensor_cores("M", "N", "K"), tensor_cores("M", 4096, 512)
 BYTES = tensor_cores("M", "N", "K", "i8", True)
 ROWS, HEADS = softmax("M", "N"), heads()
+ACROSS = with_loops(ROWS, "col row,col row")  # sums down the rows of a tensor
 
 
 def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> TileConfig:
@@ -74,6 +76,8 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     ("gpu_rows", ROWS, A100, "N", 1024, {"M": 1}),
     ("gpu_rows", ROWS, A100, "N", 8192, {"M": 1}),
     ("gpu_rows", ROWS, A100, "M", 27, {"N": 1 << 16}),
+    ("gpu_rows", ACROSS, A100, "N", 16, {"M": 768}),
+    ("gpu_rows", ACROSS, A100, "M", 108 * 256, {"N": 64}),
 ])
 def test_break_even_sizes(family: str, work: Workload, limits: GpuLimits, dim: str, most: int, fixed: dict[str, int]) -> None:
     """Another configuration runs from the next aligned size on."""

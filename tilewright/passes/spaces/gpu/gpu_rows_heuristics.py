@@ -32,9 +32,9 @@ class Thresholds:
                                  results="not measured: with more rows, a block for each keeps a quarter of the machine busy")
     spread_blocks: int = threshold(16, unit="blocks of a row", operator="softmax_4096",
                                    results="not measured: every block joins the sums of all before the next sweep")
-    across_threads: int = threshold(16, unit="threads of a sum whose elements lie apart", operator="column_sum",
-                                    results="not measured: 128 parts of 768 columns in two rounds of loads, not 32")
-    across_sums: int = threshold(256, unit="sums a multiprocessor from which a thread has one alone", operator="column_sum",
+    across_threads: int = threshold(16, unit="threads of a sum whose elements lie apart", operator="layernorm_768",
+                                    results="not measured: its gradients, 128 parts of 768 columns, want two rounds, not 32")
+    across_sums: int = threshold(256, unit="sums a multiprocessor from which a thread has one alone", operator="layernorm_768",
                                  results="not measured: these threads hide each other's loads, and use whole sectors")
 
 
@@ -42,11 +42,9 @@ def default(workload: Workload, limits: GpuLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[GpuRowsConfig, ...], Node]:
     """A warp holds a short row, a block a long one; longer ones are read again, by several blocks where there are too few rows to
     fill the machine. Single elements where rows are no whole vectors. The last has no guards."""
-    if not _along_columns(workload):
-        few = limits.multiprocessors * thresholds.across_sums
-        configs = tuple(GpuRowsConfig(128, n, 1, 0, 4) for n in (thresholds.across_threads, 1))
-        return (*configs, GpuRowsConfig(128, 1, 1, 0, 1, index=64)), switch(str(workload.size("row")), [(few, Leaf(0))], Leaf(1))
     columns = columns_of(workload)
+    if not _along_columns(workload):
+        return _of_sums_across(workload, limits, thresholds)
     vec = min(_WIDEST_VECTOR, widest_access(workload))
     if columns.constant:
         vec = gcd(vec, columns.constant)
@@ -72,6 +70,14 @@ def default(workload: Workload, limits: GpuLimits,
     if columns.constant is not None:
         return configs, long(wide[-1])
     return configs, Split(str(columns % vec), 0, tree(wide), tree(single))
+
+
+def _of_sums_across(workload: Workload, limits: GpuLimits, t: Thresholds) -> tuple[tuple[GpuRowsConfig, ...], Node]:
+    """Memory runs from sum to sum: a thread on each, several where there are few sums of many elements."""
+    configs = tuple(GpuRowsConfig(128, n, 1, 0, 4) for n in (t.across_threads, 1))
+    few = switch(str(workload.size("row")), [(limits.multiprocessors * t.across_sums, Leaf(0))], Leaf(1))
+    return ((*configs, GpuRowsConfig(128, 1, 1, 0, 1, index=64)),
+            switch(str(columns_of(workload)), [(t.across_threads, Leaf(1))], few))
 
 
 def _of_parts(columns: Expr, vec: int) -> tuple[tuple[GpuRowsConfig, ...], Node]:

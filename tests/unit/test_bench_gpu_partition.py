@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from tools.bench.partition import optimizers
 from tools.bench.partition.gpu_subjects import APART, COMBO, EAGER, FUSED, INDUCTOR, OURS, DenseRows, Optimizer, Subject, Training
 from tools.bench.partition.in_turns import Worker, in_turns
 from tools.bench.partition.training import WORKLOADS
+from tools.checkout import ROOT
 
 torch: Any = pytest.importorskip("torch")
 TARGET = "emulator:sm_90a"
@@ -149,6 +151,12 @@ def test_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert bench.main(["--artifacts", str(tmp_path), "--json", str(file), "--filter", "column_sum_f32", "--budget", "60"]) == 0
     begun, *found = map(json.loads, file.read_text().splitlines())
     assert begun["record"] == "run" and [(r["record"], r["name"]) for r in found] == [("broken", "column_sum_f32")]
+
+
+def test_no_compiler_is_wanted_where_it_is_timed() -> None:
+    text = ("import sys, tools.bench.partition.gpu_partition\n"
+            "print([m for m in sys.modules if m.startswith(('mlir', 'llvmlite', 'tilewright.compiler.', 'tilewright.passes.'))])")
+    assert subprocess.run([sys.executable, "-c", text], text=True, capture_output=True, check=True, cwd=ROOT).stdout == "[]\n"
 
 
 def test_bad_usage() -> None:

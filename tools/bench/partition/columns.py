@@ -35,7 +35,7 @@ from tools.bench.harness.interleave import Worker, rounds
 from tools.bench.harness.serve import Call, serve
 from tools.bench.partition.compare_partition import Bench, summary, tensors, xla_of
 from tools.bench.partition.inductor import compiled
-from tools.bench.partition.launched import shown
+from tools.bench.partition.shown import shown
 from tools.bench.partition.training import COLUMNS, Workload
 
 _VECTORS, _LANES = 8, 16  # of a step, words of one

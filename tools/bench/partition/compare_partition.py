@@ -27,8 +27,9 @@ from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.runtime.host.benchmark import Timing, time_beside
 from tools.bench import command
 from tools.bench.partition import inductor
-from tools.bench.partition.launched import least, moved, planned, shown
+from tools.bench.partition.launched import least, moved, planned
 from tools.bench.partition.maths import TorchMaths
+from tools.bench.partition.shown import shown
 from tools.bench.partition.training import WORKLOADS, Given, Workload
 from tools.bench.partition.xla import Xla
 

@@ -1,10 +1,8 @@
-"""What the plan of a program launches and moves, and how records are shown."""
+"""What the plan of a program launches and moves."""
 
 from __future__ import annotations
 
 import math
-import resource
-from collections.abc import Mapping
 from typing import Any
 
 from tilewright.compiler.compilation.compilation import Compilation, full_target
@@ -30,13 +28,3 @@ def least(program: Program, rows: int) -> int:
     """Bytes of inputs and results."""
     dims = {d.name: rows for d in program.dims}
     return sum(a.dtype.bytes * math.prod(e.evaluate(dims) for e in a.spec().dims) for a in (*program.inputs, *program.outputs))
-
-
-def peak_bytes() -> int:
-    """Most memory that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def shown(record: Mapping[str, Any]) -> str:
-    """A record as a line."""
-    return "  ".join(f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in record.items())

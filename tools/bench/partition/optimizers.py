@@ -26,7 +26,7 @@ import tilewright as tw
 from tilewright.runtime import knobs
 from tilewright.runtime.host.benchmark import Timing, time_beside
 from tools.bench import command
-from tools.bench.partition.launched import peak_bytes, shown
+from tools.bench.partition.shown import peak_bytes, shown
 
 HIDDEN, WIDE, WORDS, LAYERS = 768, 3072, 30522, 12
 RATE, DECAY, FIRST, SECOND, EPSILON = 1e-3, 0.01, 0.9, 0.999, 1e-8

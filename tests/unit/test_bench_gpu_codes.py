@@ -105,10 +105,14 @@ def test_a_peer_that_has_no_such_kernel_is_named() -> None:
     def fails() -> Any:
         raise RuntimeError("no kernel\nof it")
 
-    operands.tiled = fails  # type: ignore[method-assign]
-    peers = Peers(operands, 2, lambda call, sets: 0.0, ("torch", "torch int4"))
-    assert peers.failed == {"torch int4": "RuntimeError: no kernel"}
+    def no_form(sets: Any) -> Any:
+        return min([])
+
+    operands.tiled, operands.paired = fails, lambda: None  # type: ignore[method-assign]
+    peers = Peers(operands, 2, lambda call, sets: 0.0)
+    peers._by_triton = no_form  # type: ignore[method-assign]
     systems: Mapping[str, Any] = peers.systems(operands.x(2))
+    assert peers.failed["torch int4"] == "RuntimeError: no kernel" and peers.failed["triton"].startswith("ValueError")
     assert list(systems) == ["torch"] and len(systems["torch"][1]) == 2
 
 

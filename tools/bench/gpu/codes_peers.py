@@ -89,7 +89,7 @@ class Peers:
                 try:
                     self._weights[name] = [makers[name]() for _ in range(count)]
                 except (RuntimeError, ImportError, AttributeError, TypeError) as error:
-                    self.failed[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                    self.failed[name] = _told(error)
 
     def systems(self, x: Any) -> dict[str, tuple[Call, Sets]]:
         """System -> its call and sets of operands, for these rows."""
@@ -103,7 +103,11 @@ class Peers:
                 left = x.to(torch.bfloat16)
                 found[name] = functools.partial(_tiled, product, case.group), [(left, *w) for w in weights]
             elif len(x) <= _MOST_ROWS:
-                found[name] = self._by_triton(sets := [(x, w) for w in weights]), sets
+                sets: Sets = [(x, w) for w in weights]
+                try:
+                    found[name] = self._by_triton(sets), sets
+                except (RuntimeError, TypeError, ValueError) as error:
+                    self.failed[name] = _told(error)
         return found
 
     def _by_triton(self, sets: Sets) -> Call:
@@ -111,6 +115,10 @@ class Peers:
 
         best = best_form(sets[0][1], lambda form: self.timer(functools.partial(matmul, form=form), sets))
         return functools.partial(matmul, form=best)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _tiled(product: Call, group: int, x: Any, codes: Any, scales: Any) -> Any:

@@ -155,6 +155,25 @@ def test_warpgroups_take_turns(config: str, seed: int | None) -> None:
     assert sweep(case, config, "MNK", [(264, 72, 136), (8, 8, 8), (72, 136, 0)], seed) == 3
 
 
+PARTS_OF_ROWS = [("nn", "f16", "bm=64 bn=96 consumers=1 stages=3 blocks=2 copied=true"),
+                 ("nn", "bf16", "bm=128 bn=160 stages=2 blocks=2 copied=true cluster-m=2"),
+                 ("tn", "f16", "bm=64 bn=144 consumers=1 stages=2 blocks=1 copied=true deep=2"),
+                 ("nn", "", "bm=64 bn=80 consumers=1 stages=3 blocks=2 copied=true"),
+                 ("nn", "f16", "bm=128 bn=240 stages=2 blocks=1"),
+                 ("nt", "f16", "bm=64 bn=112 consumers=2 stages=3 blocks=2 copied=true pingpong=true"),
+                 ("nn", "f16", "bm=64 bn=96 consumers=1 stages=2 blocks=0 cluster-k=2"),
+                 ("nn", "", "bm=64 bn=112 consumers=1 stages=2 blocks=3 copied=true streamed=true"),
+                 ("transposed_result", "f16", "bm=64 bn=80 consumers=1 stages=2 blocks=1 copied=true")]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("layout,out,config", PARTS_OF_ROWS)
+def test_columns_that_are_parts_of_rows(layout: str, out: str, config: str) -> None:
+    """Tiles that read a part of the last row of 128 bytes that copies bring, and whose results leave in boxes of 32 and 64."""
+    sizes = [(136, 264, 200), (200, 136, 72), HARD[1]]
+    assert sweep(product(LAYOUTS[layout], out=out), f"wgmma{{{config}}}", "MNK", sizes, 0) == 3
+
+
 @pytest.mark.parametrize("maps", ["b m k,b n k,b m n", "b m k,b k n,m b n", "k m,k n,n m"])
 def test_results_leave_by_copies(maps: str) -> None:
     order = "".join(x.upper() for x in "bmn" if x in maps.split(",")[2]) + "K"

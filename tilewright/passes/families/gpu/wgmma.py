@@ -97,6 +97,7 @@ class _WgmmaBlock:
         self.left, self.right, self.split, self.copied = planned.left, planned.right, planned.split, planned.copied
         self.streamed = planned.streamed
         self.rows, self.columns, self.depth, self.batch = self.plan.groups(kernel)
+        self.stage_bytes = self.left.bytes + self.right.bytes
         self.blocks = config.rows // ROWS  # instructions of a warpgroup, one below the other
         self.i32 = integer_type(32)
 
@@ -108,8 +109,8 @@ class _WgmmaBlock:
         kernel.bound(self.depth.size)
         grid = self.grid.blocks(c.split_k)
         if self.copied is not None:
-            self.copied.launch(c.consumers, c.buffers, c.rows // ROWS * (c.bn // self.copied.columns), c.pingpong)
-        self.ring = MbarrierRing.of(kernel, c.stages, c.stage_bytes)
+            self.copied.launch(c.consumers, c.buffers, c.rows // ROWS * -(-c.bn // self.copied.columns), c.pingpong)
+        self.ring = MbarrierRing.of(kernel, c.stages, self.stage_bytes)
         if self.copied is None and c.cluster_k == 1:
             self.results = kernel.shared(self.product.sum, [_WARPS * c.consumers, 16, c.slab + PAD])
         self.parts = SharedParts(kernel, ProductCode(self.plan.view.product), c) if c.cluster_k > 1 else None
@@ -212,7 +213,7 @@ class _WgmmaBlock:
             place = RingPlace.of(held)
             self.ring.wait_empty(place)
             full, stage = self.ring.full(place.stage), self.ring.at(place.stage)
-            nvvm.mbarrier_arrive_expect_tx(full, _i32(self.config.stage_bytes), results=[])
+            nvvm.mbarrier_arrive_expect_tx(full, _i32(self.stage_bytes), results=[])
             k = self.steps.origin + step * self.steps.depth
             for (side, outer, at), share in zip(sides, shares, strict=True):
                 side.fetch(gep(stage, _i32(at), integer_type(8)), batch, (outer, k), full, share)
@@ -251,7 +252,7 @@ class _WgmmaBlock:
             place, last, before = RingPlace.of(held[:2]), Index(held[2]), held[3:]
             self.ring.wait_full(place)
             nvvm.wgmma_fence_aligned()
-            stage, here = self._wide(place.stage * (c.stage_bytes // 16)), place.stage.value(self.i32)
+            stage, here = self._wide(place.stage * (self.stage_bytes // 16)), place.stage.value(self.i32)
             pair = (arith.addi(bases[0], stage), arith.addi(bases[1], stage))
             if self.product.promoted:
                 apart = self._products(sums, [llvm.ZeroOp(sums).result] * self.blocks, pair, fresh=True)
@@ -348,7 +349,7 @@ class _WgmmaBlock:
             by_wholeness(self.kernel, [(self.rows, tile.row, c.rows), (self.columns, tile.column, c.bn)], slabs_of)
             return
         result.width(2)
-        slabs = c.bn // self.copied.columns
+        slabs = -(-c.bn // self.copied.columns)
         for number in range(len(found) * slabs):
             q, first = number // slabs, number % slabs * self.copied.columns
             self.copied.store(result, lambda j, h, q=q, first=first: self._pair(found[q], first + j * PAIRS, h),  # type: ignore[misc]

@@ -1,7 +1,8 @@
 """TmaOperand: tiles of an operand that tensor copies bring to shared memory and wgmma reads by descriptors.
 
 A tile is rows of 128 bytes, their chunks of 16 bytes permuted by the row. The rows run along k, or along the outer axis where
-memory does; then the tile is blocks of 128 bytes of the outer axis, one behind the other.
+memory does; then the tile is blocks of 128 bytes of the outer axis, one behind the other, the last of which products may read in
+part.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.product_code import coords_of
 from tilewright.passes.families.gpu.simt_plan import SimtPlan, loops_at
 from tilewright.passes.mlir import arith, ir, llvm, nvvm, position
-from tilewright.passes.spaces.gpu.wgmma import ROW
+from tilewright.passes.spaces.gpu.wgmma import ROW, whole_rows
 
 _SWIZZLE_128, _PERIOD = 1 << 62, 1024  # of a descriptor; bytes of 8 rows
 _MASK = 0x3FFF
@@ -54,7 +55,7 @@ class TmaOperand:
 
     def __init__(self, kernel: GpuKernel, plan: SimtPlan, which: int, extent: int, deep: int = 1, common: Common = ALONE,
                  clears: bool = False) -> None:
-        self.kernel, self.view, self.which, self.extent, self.deep, self.common = kernel, plan.view, which, extent, deep, common
+        self.kernel, self.view, self.which, self.deep, self.common = kernel, plan.view, which, deep, common
         parts = common.parts
         view, value = plan.view, plan.view.operand(which)
         where = f"{view.op.name} at {view.op.location}"
@@ -75,10 +76,9 @@ class TmaOperand:
         self.along_k = slot.unit == k_axis
         if not self.along_k and size != 2:
             raise ValueError(f"operand {slot.number} of {slot.element} must be contiguous along k")
-        if not self.along_k and extent % self.per:
-            raise ValueError(f"tiles of {extent} elements of operand {slot.number} are no whole rows of {ROW} bytes")
         self.outer_loop, self.k_loop = outer_loops[0], view.k[0]
-        self.bytes = deep * extent * ROW
+        self._room = extent if self.along_k else whole_rows(extent)  # rows, or elements, of a tile in shared memory
+        self.bytes = deep * self._room * ROW
         self._order = [slot.unit, *(a for a in reversed(range(slot.rank)) if a != slot.unit)]
         if extent % (8 * parts) or self.per % (8 * parts):
             raise ValueError(f"tiles of {extent} by {self.per} elements have no {parts} parts of whole groups of 8 rows")
@@ -93,7 +93,7 @@ class TmaOperand:
 
     def copies(self) -> int:
         """Copies of one tile."""
-        return 1 if self.along_k else self.extent // self.per
+        return 1 if self.along_k else self._room // self.per
 
     def share(self, rank: Index) -> Share:
         """Of the block of that rank in its cluster."""
@@ -116,7 +116,7 @@ class TmaOperand:
         for deep, j in product(range(self.deep), range(self.copies())):
             at = loops_at(self.view, batch, {self.outer_loop: outer + j * self.per, self.k_loop: k + deep * self.per})
             listed = self.kernel.tensor_map_place(self._number, dict(enumerate(coords_of(self.view, self.which, at))))
-            begin = part * ROW + (deep * self.extent + j * self.per) * ROW
+            begin = part * ROW + (deep * self._room + j * self.per) * ROW
             nvvm.cp_async_bulk_tensor_shared_cluster_global(
                 llvm.AddrSpaceCastOp(cluster, gep(to, begin.value(i32), integer_type(8))).result,
                 self.kernel.tensor_map(self._number), listed, barrier, [], multicast_mask=share.mask)
@@ -129,7 +129,7 @@ class TmaOperand:
 
         def one(number: Index) -> None:
             k, chunk = first + number // in_row, number % in_row
-            row = k // self.per * self.extent + chunk // (ROW // _CHUNK) * self.per + k % self.per
+            row = k // self.per * self._room + chunk // (ROW // _CHUNK) * self.per + k % self.per
             offset = row * ROW + chunk % (ROW // _CHUNK) * _CHUNK
             llvm.StoreOp(zeros, gep(at, offset.value(i32), integer_type(8)), alignment=_CHUNK)
 
@@ -150,5 +150,5 @@ class TmaOperand:
         """The descriptor of what lies `outer` and `k` elements further."""
         deep, k = divmod(k, self.per)
         move = outer * ROW + k * self.size if self.along_k else outer // self.per * (self.per * ROW) + k * ROW
-        step = (deep * self.extent * ROW + move) // 16
+        step = (deep * self._room * ROW + move) // 16
         return arith.addi(descriptor, Index(step).value(integer_type(64))) if step else descriptor

@@ -27,6 +27,7 @@ PAIRS = 8  # columns between a thread's pairs of sums
 COPIED_BYTES = (2, 4)  # of elements of results that leave by tensor copies
 PAD = 8  # sums behind each row of a warp's results in shared memory
 SUMMING = 256  # threads of a block that adds up parts of tiles
+COLUMNS = (32, 64, 80, 96, 112, 128, 144, 160, 192, 224, 240, 256)  # of tiles: where a wave of one size is full, others' are not
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
 _EPILOGUE = 8  # registers of addresses and values of further operands, where warpgroups take turns: by ptxas, 128 x 192 spilled
@@ -159,7 +160,7 @@ def why_not_copied(workload: Workload, factor: Factor, outer: int, k: int) -> st
 
 def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
     """All legal configurations."""
-    blocks = product((64, 128, 192, 256), (16, 32, 64, 96, 128, 192, 256), (2, 3, 4, 5, 6, 8), (1, 2, 3))
+    blocks = product((64, 128, 192, 256), (16, *COLUMNS), (2, 3, 4, 5, 6, 8), (1, 2, 3))
     tf32 = {f.dtype for f in workload.factors} == {DType.F32}
     grids = (*((1, 1, copied, form) for form in ("", "pingpong", "streamed") for copied in (False, True)),
              *((0, split, False, "") for split in (1, 2, 4, 8)))
@@ -186,10 +187,9 @@ def why_invalid(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
 def _why_not_of(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> str | None:
     """The rule of the workload's operands that the configuration breaks, or None."""
     c = config
-    for factor, role, extent in zip(workload.factors, ("m", "n"), _extents(c, workload), strict=False):
-        along = {factor.linear_axis(d) for d, loop in enumerate(workload.loops) if loop.role == "k"}
-        if factor.unit_axis not in along and extent % (ROW // factor.dtype.bytes):
-            return f"whole-rows: tiles of {extent} along {role}, where memory runs along it; wanted rows of {ROW} bytes"
+    shared = c.shared_bytes() + c.stages * (stage_bytes(c, workload) - c.stage_bytes)
+    if shared > limits.shared_bytes:
+        return f"shared-budget: {shared} of {limits.shared_bytes} bytes with whole rows of {ROW} bytes"
     given = REGISTERS.get(c.consumers, (0, limits.thread_registers))[1]
     if c.registers(promoted(workload)) > given:
         return f"register-budget: about {c.registers(True)} of {given} registers where sums of 8-bit floats are promoted"
@@ -197,20 +197,31 @@ def _why_not_of(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> s
         return f"register-budget: about {c.registers() + _EPILOGUE} of {given} registers with what is done to the sums"
     if c.copied and _box_columns(workload) is None:
         return "copied-results: wanted one result of elements of 2 or 4 bytes, a matrix along one axis and the columns"
-    if c.copied and c.bn % (_box_columns(workload) or 1):
-        return f"copied-results: tiles of {c.bn} columns; wanted whole boxes of {_box_columns(workload)}"
     return None
 
 
-def _extents(config: WgmmaConfig, workload: Workload) -> tuple[int, int]:
-    """Of a tile along m and along n."""
-    found = (config.bm, config.bn)
-    return found if row_and_column_roles(workload) == ("m", "n") else (config.bn, config.bm)
+def whole_rows(extent: int) -> int:
+    """Elements of 2 bytes of a tile along which memory runs: tensor copies bring them in rows of 128 bytes."""
+    return -(-extent // (ROW // 2)) * (ROW // 2)
+
+
+def stage_bytes(config: WgmmaConfig, workload: Workload) -> int:
+    """Of a stage, with what copies bring beside a tile whose columns lie along memory and are no whole rows of 128 bytes."""
+    return config.stage_bytes + (whole_rows(config.bn) - config.bn) * ROW * config.deep * _columns_along_memory(workload)
+
+
+@told_once
+def _columns_along_memory(workload: Workload) -> bool:
+    """Is the factor of a tile's columns contiguous along them?"""
+    role = row_and_column_roles(workload)[1]
+    factor = workload.factors["mn".index(role)]
+    depth = {factor.linear_axis(d) for d, loop in enumerate(workload.loops) if loop.role == "k"}
+    return factor.unit_axis not in depth
 
 
 @told_once
 def _box_columns(workload: Workload) -> int | None:
-    """Columns of results that leave by a tensor copy together; None where they cannot."""
+    """Most columns of results that leave by a tensor copy together; None where they cannot."""
     out = workload.outputs[0]
     loops = [d for role in ("m", "n") for d, loop in enumerate(workload.loops) if loop.role == role]
     along = [[a for a, axis in enumerate(out.axes) if axis.loops == (d,) and axis.steps == (1,)] for d in loops]

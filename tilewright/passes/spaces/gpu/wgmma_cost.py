@@ -14,7 +14,7 @@ from tilewright.passes.spaces.gpu.gpu_contraction import (
     summed_cycles,
 )
 from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
-from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig, promoted
+from tilewright.passes.spaces.gpu.wgmma import GROUP, REGISTERS, ROW, ROWS, STEP, WgmmaConfig, promoted, stage_bytes
 from tilewright.passes.spaces.kernel_cost import GpuBlock, KernelCost, Load
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import WARP, GpuLimits
@@ -36,15 +36,17 @@ def kernel_cost(config: WgmmaConfig, workload: Workload, limits: GpuLimits) -> K
     products = c.rows // ROWS * (ROW // STEP) * c.deep  # instructions of a warpgroup in a step
     stores = c.bm * c.bn / (c.readers * GROUP) / (c.vec if not c.copied else 8)
     reads = c.bm / ROWS * (ROWS + c.bn) * c.deep  # rows of 128 bytes that the products read
-    brought = (c.bm / c.cluster_n + c.bn / c.cluster_m) * ROW * c.deep  # blocks of a cluster share what they have in common
+    stage = stage_bytes(c, workload)
+    columns = stage / (ROW * c.deep) - c.bm  # that copies bring
+    brought = (c.bm / c.cluster_n + columns / c.cluster_m) * ROW * c.deep  # blocks of a cluster share what they have in common
     matrix = c.bm * c.bn * depth * size / 2
     registers = max(c.registers(promoted(workload)), _ALONE)
     given = limits.registers // c.threads // 8 * 8 if c.consumers in REGISTERS else registers
     block = GpuBlock(
         threads=c.threads,
         registers=min(given, limits.thread_registers),
-        shared_bytes=c.shared_bytes(),
-        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + c.stage_bytes / 128, brought, matrix),
+        shared_bytes=c.shared_bytes() + c.stages * (stage - c.stage_bytes),
+        step=Load(warps * (products * _A_PRODUCT + _AROUND), reads + stage / 128, brought, matrix),
         once=Load(once_issue(warps, stores, _A_STORE), summed_cycles(c.bm * c.bn, c.cluster_k, limits),
                   stored_bytes(c.bm * c.bn, result_bytes(workload), 8 if c.copied else c.vec, c.split_k, _SCATTERED)),
         along="depth",

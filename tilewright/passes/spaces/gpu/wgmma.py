@@ -30,6 +30,7 @@ SUMMING = 256  # threads of a block that adds up parts of tiles
 COLUMNS = (32, 64, 80, 96, 112, 128, 144, 160, 192, 224, 240, 256)  # of tiles: where a wave of one size is full, others' are not
 _SLAB = 32  # columns of a warp's results that are in shared memory at once
 _LONGEST_BOX = 256
+_INSTRUCTION = 26  # registers beside the sums of an instruction: by ptxas, which counts those that a kernel begins with
 _EPILOGUE = 8  # registers of addresses and values of further operands, where warpgroups take turns: by ptxas, 128 x 192 spilled
 COPIED_AXES = 5
 CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (1, 1, 2), (1, 1, 4),
@@ -259,6 +260,8 @@ def why_illegal(config: WgmmaConfig, limits: GpuLimits) -> str | None:
     copies, multiplies = REGISTERS.get(c.consumers, (given, given))
     if copies + multiplies * c.consumers > given * (c.consumers + 1):
         return f"setmaxnreg-budget: {copies} + {c.consumers} x {multiplies} of {given * (c.consumers + 1)} registers"
+    if c.bn // 2 + _INSTRUCTION > given:
+        return f"register-budget: about {c.bn // 2 + _INSTRUCTION} of {given} registers of all threads in one instruction"
     if c.registers() > multiplies:
         return f"register-budget: about {c.registers()} of {multiplies} registers in each thread"
     left = limits.shared_bytes - c.tile_bytes()

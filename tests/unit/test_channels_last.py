@@ -182,14 +182,6 @@ def test_images_of_few_channels_stay_where_rows_of_the_result_fill_vectors(few: 
     assert (COPY not in after) == stays == ("conv_2d_nchw" in after)
 
 
-@pytest.mark.parametrize("rows,stays", [(8, True), (9, False)])
-def test_windows_of_more_places_than_are_unrolled_do_not_stay(rows: int, stays: bool) -> None:
-    body = convolution("y", "x", (5, 3, rows, 8), (9, 10))
-    text = function(f"%wy: tensor<5x3x{rows}x8xf32>", body, "y", f"tensor<?x5x{10 - rows}x3xf32>")
-    after = check(text, [(5, 3, rows, 8)], ChannelsLast(few=3, lanes=3))
-    assert (COPY not in after) == stays
-
-
 @pytest.mark.parametrize("kind,change,copied", [("f16", "arith.truncf", "f16"), ("f64", "arith.extf", "f32")])
 def test_elements_are_narrowed_before_they_are_copied(kind: str, change: str, copied: str) -> None:
     """Behind a convolution that no other follows; wider ones are made of what was copied."""

@@ -10,7 +10,7 @@ from kernel_harness import NUMPY, T, filled, workload
 from matmul_workloads import AVX2, AVX512, generic, multiply_add
 from window_workloads import WindowCase
 
-from tilewright.passes.spaces.host.host_window import NEAR_FACTORS, HostWindowConfig, space, takes, why_invalid
+from tilewright.passes.spaces.host.host_window import NEAR_FACTORS, HostWindowConfig, Layer, space, takes, why_invalid
 from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
@@ -71,6 +71,8 @@ SHAPES = [
     Groups((9, 21)), Groups((7, 37), stride=2, channels=5, filters=6), Groups((3, 2), pads=(0, 1, 2, 0), filters=2),
     Groups((8, 19), (5, 3), 1, (4, 4, 2, 2), 2), Groups((11, 50), (1, 3), 3, (0, 0, 0, 0)), Groups((1, 1), groups=1),
     Groups((6, 20), (3, 1), 1, (1, 1, 0, 0)), Groups((12, 16), (2, 2), 2, (0, 0, 0, 0), filters=8),
+    Groups((15, 40), (7, 7), 2, (3, 3, 3, 3)), Groups((19, 37), (3, 17), 1, (1, 1, 8, 8), channels=1),
+    Groups((9, 23), (5, 4), 1, dilation=2),
 ]
 CONFIGS = ("host_window{pixels=1 nv=2 lanes=8 filters=1}", "host_window{pixels=2 nv=1 lanes=4 chunk=4 filters=2}")
 
@@ -90,6 +92,22 @@ def test_element_types(element: str) -> None:
 
 def test_a_target_without_avx512() -> None:
     Groups((10, 30), channels=2, filters=4).check("host_window{pixels=1 nv=2 lanes=8 filters=4}", "host:x86-64-v3")
+
+
+@pytest.mark.parametrize("kernel,taps", [((3, 3), (3, 3)), ((4, 4), (4, 4)), ((5, 5), (1, 5)), ((7, 7), (1, 7)),
+                                         ((1, 16), (1, 16)), ((3, 17), (3, 1)), ((17, 17), (1, 1))])
+def test_filters_that_share_loads_have_few_taps_unrolled(kernel: tuple[int, int], taps: tuple[int, int]) -> None:
+    """Those along a row first. A window over each channel by itself has more, and those of the pixels first."""
+    work = Groups((40, 40), kernel).workload()
+    layer = Layer.of(work)
+    assert layer is not None and layer.taps(work) == taps
+
+
+@pytest.mark.parametrize("channels,least,most", [(1, 8, 11), (2, 12, 24)])
+def test_results_of_more_products_are_more_at_a_time(channels: int, least: int, most: int) -> None:
+    config = default(Groups((40, 64), channels=channels, filters=64).workload(), AVX512)[0][0]
+    assert isinstance(config, HostWindowConfig)
+    assert least <= config.filters * config.nv * config.pixels <= most
 
 
 def test_what_the_family_takes() -> None:

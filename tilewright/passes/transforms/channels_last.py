@@ -39,7 +39,6 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
-from tilewright.passes.spaces.host.host_window import UNROLLED
 from tilewright.passes.transforms.channel_windows import FIRST, LAST, SAME, is_window, window_loops
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
@@ -140,12 +139,10 @@ class _Rewriter:
         return product_of(op) is not None and 1 < pixels <= self.options.narrow and (channels or 0) >= self.options.lanes
 
     def _has_few_channels(self, op: ir.Operation) -> bool:
-        """Runs of channels are short, windows of so few places that all are unrolled, and rows of the result, which no
-        convolution reads, fill vectors of pixels."""
+        """Runs of channels are short, and rows of the result, which no convolution reads, fill vectors of pixels."""
         image, shapes = op.operands[0], self.views.shapes
         channels, kinds = shapes.dims(image)[1].constant, [ir.RankedTensorType(v.type).element_type for v in op.operands]
         few = channels is not None and channels <= self.options.few and kinds == [kinds[0]] * len(kinds)
-        few = few and (product(shapes.dims(inputs(op)[1])[2:]).constant or UNROLLED + 1) <= UNROLLED
         return few and shapes.bounds(shapes.dims(op.results[0])[3])[1] >= self.options.lanes and \
             self._known(image) is None and not _wanted(op.results[0])
 

@@ -3,8 +3,8 @@ few), with what is fused after them.
 
 The result's unit-stride loop runs along the vectors: channels, or pixels of a row. A work unit is one point of the outer loops
 and a chunk of the pixel loop, that of another axis with a window. In it, blocks of so many pixels by nv vectors keep their
-results in registers over the window; taps of the pixel loop and of the vectors are unrolled, so that pixels that overlap share
-their loads.
+results in registers over the window; taps of the pixel loop and of the vectors are unrolled while they are few, so that pixels
+that overlap share their loads.
 Where the vectors are channels, windows at the border leave out the taps in the padding. Where they are pixels, the rows of a unit
 are copied to the workspace with their padding, places a stride apart beside each other, so that a tap is one contiguous load,
 which a block of filters of a group shares.

@@ -15,7 +15,7 @@ from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.linalg.symbolic import mixed
 from tilewright.passes.mlir import ir, maps_of, position
-from tilewright.passes.spaces.host.host_window import UNROLLED
+from tilewright.passes.spaces.host.host_window import UNROLLED, UNROLLED_SHARED
 from tilewright.passes.spaces.workload import Window
 from tilewright.runtime.shape import Expr
 
@@ -53,7 +53,7 @@ class WindowPlan:
             raise ValueError(f"{found.root.name} at {found.root.location}: the image has no axis of {len(free)} parallel loops")
         filters = free[0] if free else None
         outer = tuple(d for d, kind in enumerate(kinds) if kind == "parallel" and d not in (along, across, filters))
-        taps = unrolled_taps(found, mine, other)
+        taps = unrolled_taps(found, mine, other, bool(free))
         deep = tuple(d for d, kind in enumerate(kinds) if kind == "reduction" and d not in taps)
         return WindowPlan(found, along, across, mine, other, filters, outer, deep)
 
@@ -147,12 +147,13 @@ class WindowPlan:
         return [evaluate(e, loops) - ev.size(self.pads(axis)[0]) for axis, e in enumerate(read)]
 
 
-def unrolled_taps(found: WindowReduction, along: Window | None, across: Window | None) -> set[int]:
-    """The loops over taps that are unrolled: first that of the pixel loop, then that along the vectors, while there are few."""
+def unrolled_taps(found: WindowReduction, along: Window | None, across: Window | None, shared: bool) -> set[int]:
+    """The loops over taps that are unrolled: first that of the pixel loop, then that along the vectors, while there are few;
+    where filters share what is read, first that along the vectors, while there are fewer."""
     taps, total = set[int](), 1
-    for window in (across, along):
+    for window in (along, across) if shared else (across, along):
         count = None if window is None else found.extents[window.tap].constant
-        if window is not None and count is not None and 0 < total * count <= UNROLLED:
+        if window is not None and count is not None and 0 < total * count <= (UNROLLED_SHARED if shared else UNROLLED):
             total *= count
             taps.add(window.tap)
     return taps

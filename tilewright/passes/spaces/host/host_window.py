@@ -15,6 +15,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 UNROLLED = 64  # taps at most that are unrolled
+UNROLLED_SHARED = 16  # where several filters share what is read: of more LLVM loads the elements early and keeps them in memory
 NEAR_FACTORS = 4096  # filters times channels of a group, whose elements meet a block of pixels from a near cache
 _LARGEST = 1024  # results of a block times their unrolled taps, in whole vectors, that code is made of
 
@@ -71,12 +72,13 @@ class Layer:
     def taps(self, workload: Workload) -> tuple[int, int]:
         """Taps of the pixel loop and along the vectors that are unrolled; 1 where there are none or too many."""
         found, total = [], 1
-        for window in (self.outer, self.inner):
+        for window in (self.inner, self.outer) if self.free else (self.outer, self.inner):
             count = workload.loops[window.tap].extent.constant if window is not None else None
-            unrolled = count if count and total * count <= UNROLLED else 1
+            unrolled = count if count and total * count <= (UNROLLED_SHARED if self.free else UNROLLED) else 1
             total *= unrolled
             found.append(unrolled)
-        return found[0], found[1]
+        across, along = reversed(found) if self.free else found
+        return across, along
 
 
 def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -22,9 +23,14 @@ _NONE = "not measured with other values: no operator of the bench pools or convo
 class Thresholds:
     """Sizes of register blocks and work units."""
 
-    sums: int = threshold(8, unit="results of a block of filters in flight, from which it takes no more pixels or vectors",
+    sums: int = threshold(12, unit="results of a block of filters in flight, from which it takes no more pixels or vectors",
                           operator="conv3x3_64x56_64_nchw",
-                          results="not kept: blocks of 8 filters by 1 and 2 pixels in convolutions of 4 and 32 groups")
+                          results="not kept: 8, 12, 16 and 24 with 3x3 to 7x7 windows of 3 channels and in 4 and 16 groups, on "
+                                  "AVX-512 and by its AVX2")
+    few_sums: int = threshold(8, unit="the same of results of few products", operator="conv3x3_64x56_64_nchw",
+                              results="not kept: the same with 3x3 windows of one channel")
+    products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
+                              results="not kept: results of 9 and 27 products")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
@@ -44,12 +50,15 @@ def default(workload: Workload, limits: HostLimits,
         lanes //= 2
     chunk = thresholds.chunk if layer.inner is not None and (pixels is None or pixels > thresholds.chunk) else 0
     most = layer.filters(workload)
+    windows = [workload.loops[w.tap].extent.constant or 1 for w in (layer.outer, layer.inner) if w is not None]
+    products = math.prod(windows) * (layer.depth(workload).constant or thresholds.products)
+    sums = thresholds.sums if products >= thresholds.products else thresholds.few_sums
     best: tuple[float, HostWindowConfig] | None = None
     for filters in (n for n in range(1, min(most, limits.vector_registers // 2) + 1) if most % n == 0):
         for count, nv in product(range(1, 9), (1, 2, 3, 4)):
             config = HostWindowConfig(count, nv, lanes, chunk, filters)
             fewer = filters * (count * nv - min(count, nv)) if max(count, nv) > 1 else 0  # with one pixel or vector less
-            enough = bool(layer.free) and fewer >= thresholds.sums
+            enough = bool(layer.free) and fewer >= sums
             if not enough and why_invalid(config, workload, limits) is None:
                 cost = _cost(config, layer, workload)
                 if best is None or cost < best[0] * 0.98:

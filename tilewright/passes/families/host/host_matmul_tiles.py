@@ -26,6 +26,7 @@ from tilewright.runtime.shape import Expr
 
 _WORD = 4  # bytes
 _WORDS = 16  # of k in a tile
+_LINES = 4  # of results whose places follow from one division, where rows are several loops
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class TilesEmitter(MatmulEmitter):
 
     def _areas(self) -> dict[str, Expr]:
         config, areas = self.config, {"shapes": Expr.of(LINE // _WORD), **super()._areas()}
-        areas["rows"] = self._pitch * (config.mr if config.by_block else config.mc)
+        areas["rows"] = self._pitch * (2 * config.mr if config.by_block else config.mc)
         if config.by_block:
             areas["panel"] = areas["panel"] * config.panels
         return areas | {"block": Expr.of(config.columns * config.mr)}
@@ -82,27 +83,39 @@ class TilesEmitter(MatmulEmitter):
     def _piece(self, unit: MatmulUnit, span: tuple[Index, Index] | None, sums: tuple[Memory, bool] | None) -> None:
         """All of k: there are no pieces."""
         if not self.config.by_block:
-            self._panels(Piece(unit, None, self._copied_rows(unit, unit.low, unit.high), None))
+            self._panels(Piece(unit, None, self._copied_rows(unit, 0), None))
             return
         width, index = self.config.columns, self.kernel.index
         count = ((unit.extent - unit.first + (width - 1)) // width).min(self.config.panels)
         loop(0, count, 1, lambda j: self._copy_columns(unit, unit.first + j * width, j), index=index)
 
+        def part(row: Index) -> MatmulUnit:
+            return replace(unit, low=row, high=(row + self.config.mr).min(unit.high))
+
         def block(row: Index) -> None:
-            part = replace(unit, low=row, high=(row + self.config.mr).min(unit.high))
-            piece = Piece(part, None, self._copied_rows(unit, part.low, part.high), None)
+            """The next block's rows are copied first: what was just stored is slow to be loaded as tiles."""
+            number, following = (row - unit.low) // self.config.mr, part((row + self.config.mr).min(unit.high))
+            self._copied_rows(following, (number + 1) % 2)
+            piece = Piece(part(row), None, self._rows_at(number % 2), None)
             loop(0, count, 1, lambda j: self._block_of_tiles(piece, unit.first + j * width, row, j), index=index)
 
+        self._copied_rows(part(unit.low), 0)
         loop(unit.low, unit.high, self.config.mr, block, index=index)
 
-    def _copied_rows(self, unit: MatmulUnit, low: Index, high: Index) -> RowCopy:
-        """Rows [low, high), with zeros up to whole tiles of k."""
-        memory, index = self._memory("rows", self._pitch), self.kernel.index
-        rows = RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, side=self.config.side)
-        rows.copy(unit.loops, low, high)
+    def _rows_at(self, number: Index | int) -> RowCopy:
+        """Copied rows: all, or those of one of two blocks."""
+        memory = self._memory("rows", self._pitch)
+        at = (self.kernel.evaluator.emit(self._pitch * self.config.mr) * number).value(self.kernel.index)
+        memory = replace(memory, pointer=gep(memory.pointer, at, memory.element))
+        return RowCopy(self.kernel.evaluator, self.plan, self.config.lanes, memory, side=self.config.side)
+
+    def _copied_rows(self, unit: MatmulUnit, number: Index | int) -> RowCopy:
+        """The rows of a unit, with zeros up to whole tiles of k."""
+        rows, index = self._rows_at(number), self.kernel.index
+        rows.copy(unit.loops, unit.low, unit.high)
         if not self._is_whole:
             words, zero = self.kernel.evaluator.emit(self._depth), constant(integer_type(32), 0, APART)
-            loop(0, high - low, 1, lambda i: memory.store(zero, [i, Index.ramp(words, APART)]), index=index)
+            loop(0, unit.high - unit.low, 1, lambda i: rows.rows.store(zero, [i, Index.ramp(words, APART)]), index=index)
         return rows
 
     def _columns(self, number: Index) -> Memory | None:
@@ -188,13 +201,16 @@ class TilesEmitter(MatmulEmitter):
         lanes, left = self.config.lanes, piece.unit.extent - first
 
         def each(vectors: Sequence[int], mask: Callable[[], ir.Value | None]) -> None:
-            def line(i: Index) -> None:
-                point = self._points(piece.unit.loops, row + i, 1)[0]
-                with self.kernel.evaluator.kept():
-                    for j in vectors:
-                        self._store(point, first + j * lanes, scratch.load([i, Index.ramp(j * lanes, lanes)]), mask())
+            def lines(i: Index, count: int) -> None:
+                for n, point in enumerate(self._points(piece.unit.loops, row + i, count)):
+                    with self.kernel.evaluator.kept():
+                        for j in vectors:
+                            value = scratch.load([i + n, Index.ramp(j * lanes, lanes)])
+                            self._store(point, first + j * lanes, value, mask())
 
-            loop(0, height, 1, line, index=self.kernel.index)
+            whole = height - height % _LINES if len(self.plan.rows) > 1 else Index(0)
+            loop(0, whole, _LINES, lambda i: lines(i, _LINES), index=self.kernel.index)
+            loop(whole, height, 1, lambda i: lines(i, 1), index=self.kernel.index)
 
         def part() -> None:
             for j in range(self.config.nv):

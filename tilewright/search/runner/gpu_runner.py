@@ -21,6 +21,7 @@ from tilewright.search.runner.emulator_clock import EmulatorClock
 from tilewright.search.runner.verification import Case, blank, legal_cases, seeded, why_wrong
 from tilewright.search.runner.wave_check import wave_check
 from tilewright.search.space.dense import dense_symbols
+from tilewright.search.space.shapes import Dims
 
 _REPEATS = 20
 
@@ -101,7 +102,7 @@ class GpuRunner:
     def __init__(self, gpu: TimedGpu, cases: Mapping[str, Sequence[Case]], keep: int = 1 << 30) -> None:
         self.gpu, self.cases, self.keep = gpu, cases, keep
         self._verdicts: dict[tuple[str, str], str] = {}
-        self._operands: dict[tuple[str, tuple[tuple[str, int], ...]], list[np.ndarray]] = {}
+        self._operands: dict[tuple[str, Dims, int], list[np.ndarray]] = {}
 
     def run(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int = 1,
             seconds: float | None = None) -> Measurement:
@@ -115,7 +116,7 @@ class GpuRunner:
         wrong = self._verdict(workload, kernel, code)
         if wrong:
             return Measurement(error=wrong)
-        times = self.gpu.time(workload, kernel, code, dims, self._arrays(workload, dims))
+        times = self.gpu.time(workload, kernel, code, dims, self._arrays(workload, tuple(dims.items()), 0))
         return Measurement(tuple(sorted(times)), cache=self.gpu.cache)
 
     def _verdict(self, workload: Workload, kernel: MicroKernel, code: bytes) -> str:
@@ -132,7 +133,7 @@ class GpuRunner:
             return f"{kernel.config}: not verified, since its guards hold at none of the shapes with known outputs"
         for case in cases:
             dims = dict(case.shape)
-            arrays = [*seeded(workload, case.shape, case.seed), *blank(workload, case.shape)]
+            arrays = [*self._arrays(workload, case.shape, case.seed)[: len(workload.inputs)], *blank(workload, case.shape)]
             got = self.gpu.run(kernel, code, dims, arrays)[len(workload.inputs):]
             wrong = why_wrong(workload, case, got, kernel)
             if wrong:
@@ -140,15 +141,17 @@ class GpuRunner:
         large = wave_check(workload, kernel, cases, self.gpu.filled) if self.gpu.filled else None
         if large is None:
             return ""
-        got = self.gpu.run(kernel, code, dict(large.shape), large.arrays())[len(workload.inputs):]
+        given = self._arrays(workload, large.case.shape, large.case.seed)[: len(workload.inputs)]
+        got = self.gpu.run(kernel, code, dict(large.shape), large.arrays(given))[len(workload.inputs):]
         wrong = large.why_wrong(got, kernel)
         return f"{kernel.config}: wrong: {wrong}" if wrong else ""
 
-    def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
-        key = (workload.key, tuple(dims.items()))
+    def _arrays(self, workload: Workload, shape: Dims, seed: int) -> list[np.ndarray]:
+        """Inputs and blank outputs, the same again for the next kernel."""
+        key = (workload.key, shape, seed)
         found = self._operands.pop(key, None)
         if found is None:
-            found = [*seeded(workload, key[1], 0), *blank(workload, key[1])]
+            found = [*seeded(workload, shape, seed), *blank(workload, shape)]
             size = sum(a.nbytes for a in found)
             while self._operands and size + sum(a.nbytes for kept in self._operands.values() for a in kept) > self.keep:
                 del self._operands[next(iter(self._operands))]

@@ -45,10 +45,10 @@ class Thresholds:
                                  operator="attention",
                                  results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
 
-    batch_keys: int = threshold(320, unit="keys of a sequence up to which four warps multiply by mma.sync, where a launch serves "
+    batch_keys: int = threshold(512, unit="keys of a sequence up to which four warps multiply by mma.sync, where a launch serves "
                                 "many sequences of heads of 64", operator="attention",
-                                results="H200, f16, 192 heads of 64 elements: 128 in 7.2 us, not 10.1; 512 in 53.0 us, by "
-                                "warpgroups 48.1; where those meet as squares of the lengths")
+                                results="H200, f16, 32 sequences of 12 heads of 64: 9.7, 49.5, 20.2 and 7.0 us for lengths up to "
+                                "93, 512, 281 and 19, by warpgroups 12.9, 55.6, 24.8 and 11.1; longer not measured")
     one_wave: int = threshold(1, unit="waves of tiles of 128 queries, one a multiprocessor, from which on blocks take several",
                               operator="attention",
                               results="not measured: a tile's first copies and its results take as long as three steps, H200")

@@ -14,6 +14,7 @@ from tilewright.compiler.builder.ptxas import assemble_ptx
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.gpu.gpu_codes import GpuCodesConfig
 from tilewright.passes.spaces.gpu.gpu_codes_heuristics import default
+from tilewright.passes.spaces.gpu.gpu_rates import reached
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import select
 
@@ -65,6 +66,20 @@ def test_codes_with_scales_of_the_type_of_rows_become_pairs() -> None:
     assert len(re.findall(r"(?:add|sub|fma)\S*\.f16x2", text)) == pairs
     assert len(re.findall(r"mma\.sync", text)) == pairs // 4
     assert len(re.findall(r"cvt\.\S*f16", text)) <= 1  # of the result
+
+
+@pytest.mark.parametrize("n, k, parts, held", [(2048, 2048, 4, 4), (4096, 2048, 4, 5), (5120, 2048, 2, 4), (14336, 1024, 1, 4)])
+def test_all_blocks_run_at_once(n: int, k: int, parts: int, held: int) -> None:
+    """An H100 holds 30 clusters of 4 at a block each: 512 blocks want 5 a multiprocessor, and 640 would take two turns."""
+    limits = GpuLimits.of("sm_90a")
+    workload, _ = Coded(n, k, 4, 128, element="f16", scales="f16").workload(None)
+    configs, root = default(workload, limits)
+    for rows in (1, 8, 16):
+        config = configs[select(root, {workload.dims[0]: rows}).kernel]
+        assert isinstance(config, GpuCodesConfig) and (config.cluster_k, config.min_blocks_per_sm) == (parts, held)
+        assert -(-n // config.bn) * parts <= reached(parts, limits) * held
+        several = k > parts * 512  # a step is of 512 values
+        assert (config.unroll, config.ahead) == (2 if several and rows <= 8 else 1, several and rows > 8)
 
 
 def test_few_rows_of_codes_are_this_family_s_and_more_another_s() -> None:

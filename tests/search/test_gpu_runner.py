@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_fake_worker import FakeGpu
 from gpu_surfaces import H100, square
 from search_surfaces import Clock, dense, rows_up_to
 
@@ -12,19 +13,21 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.records import TuningLog
 from tilewright.search.protocols import BuildResult
+from tilewright.search.runner import gpu_runner
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import ReplayBuilder
 from tilewright.search.runner.runner_process import ProcessRunner
 from tilewright.search.runner.verification import Case, seeded
+from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Task
 
 W = dense(32, 16)
 SHAPE = (("d0", 3),)
 
 
-def expected(workload: Workload = W) -> Case:
-    a, b = (x.astype(np.float64) for x in seeded(workload, SHAPE, 0))
-    return Case(SHAPE, 0, (a @ b,))
+def expected(workload: Workload = W, seed: int = 0) -> Case:
+    a, b = (x.astype(np.float64) for x in seeded(workload, SHAPE, seed))
+    return Case(SHAPE, seed, (a @ b,))
 
 
 def kernel(image: bytes, guards: tuple[str, ...] = ()) -> MicroKernel:
@@ -48,6 +51,20 @@ def test_a_wrong_kernel_is_refused_at_every_shape(runner: ProcessRunner) -> None
         found = runner.run(W, kernel(b"wrong"), b"wrong", {"d0": m})
         assert not found.seconds and "wrong: result 0" in found.error
     assert not runner.run(W, kernel(b"good"), b"good", {"d0": 8}).error
+
+
+def test_operands_are_made_once_for_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(workload: Workload, shape: Dims, seed: int) -> list[np.ndarray]:
+        made.append(seed)
+        return seeded(workload, shape, seed)
+
+    monkeypatch.setattr(gpu_runner, "seeded", counted)
+    here = gpu_runner.GpuRunner(FakeGpu(), {W.key: [expected(), expected(seed=5)]})
+    for image in (b"good", b"wrong", b"as good"):
+        assert bool(here.run(W, kernel(image), image, dict(SHAPE)).error) == (image == b"wrong")
+    assert made == [0, 5]
 
 
 def test_what_cannot_be_verified_cannot_win(runner: ProcessRunner) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +98,26 @@ def test_systems_take_turns() -> None:
     assert found["a"] == pytest.approx([0.0005] * 3)
     assert found["b"] == pytest.approx([0.001] * 3)
     assert "".join(order) == "aaabbb" + "aaaabb" + "bbaaaa" + "aaaabb"
+
+
+def test_every_set_is_called_before_a_capture() -> None:
+    """Each may be of a program of its own, whose first call takes memory."""
+    calls: list[tuple[str, bool]] = []
+    capturing = [False]
+
+    @contextlib.contextmanager
+    def capture(graph: object) -> Iterator[None]:
+        capturing[0] = True
+        yield
+        capturing[0] = False
+
+    cuda: Any = SimpleNamespace(Stream=lambda: SimpleNamespace(wait_stream=lambda other: None), current_stream=lambda: None,
+                                stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None, CUDAGraph=object,
+                                graph=capture, get_device_properties=lambda index: SimpleNamespace(L2_cache_size=1))
+    bench = gpu.Bench(SimpleNamespace(cuda=cuda), 1, 0.0)
+    bench.graph(lambda name: calls.append((name, capturing[0])), [("a",), ("b",), ("c",)])
+    assert {name for name, captured in calls if not captured} == {"a", "b", "c"}
+    assert [name for name, captured in calls if captured] == ["a", "b", "c"]
 
 
 def test_bad_usage() -> None:

@@ -34,25 +34,24 @@ from tools.bench.gpu.codes_cases import CodesCase, graph
 from tools.gpu_kit.forms import difference
 
 CASES = (CodesCase(4096, 14336, 4), CodesCase(4096, 4096, 4))
-ROWS = (1, 16, 8)
+ROWS = (16, 8, 1)
+_FOUR = {"min_blocks_per_sm": 4}
 CHANGES: tuple[Mapping[str, Any], ...] = (
-    {"ahead": False}, {"unroll": 2, "ahead": False}, {"bn": 64, "ahead": False, "min_blocks_per_sm": 3},
-    {"bn": 64, "min_blocks_per_sm": 3}, {"cluster_k": 1}, {"cluster_k": 2}, {"cluster_k": 4}, {"cluster_k": 8}, {"warps": 2},
-    {"warps": 8, "min_blocks_per_sm": 2}, {"bytes": 8}, {"unroll": 4, "ahead": False, "min_blocks_per_sm": 2},
-    {"bytes": 8, "bn": 64}, {"min_blocks_per_sm": 2},
+    {"unroll": 1, "ahead": True, **_FOUR}, {"unroll": 2, "ahead": False, **_FOUR}, {"unroll": 1, "ahead": False, **_FOUR},
+    {"bn": 64, "unroll": 1, "ahead": False, "min_blocks_per_sm": 3},
+    {"bn": 64, "bytes": 8, "unroll": 1, "ahead": True, "min_blocks_per_sm": 3}, {"bytes": 8, "unroll": 2, "ahead": False},
+    {"cluster_k": 2, **_FOUR}, {"cluster_k": 4}, {"cluster_k": 1},
 )  # fmt: skip
 
 
 def forms(task: Task, most: int) -> Sequence[TileConfig]:
-    """What runs untuned at each of ROWS, one row without tensor cores, and what differs from the first as CHANGES say."""
+    """What runs untuned at each of ROWS, and what differs from it as CHANGES say, the most telling first."""
     assert isinstance(task.limits, GpuLimits)
     configs, root = default_of(GpuCodesConfig.family, task.workload, task.limits, task.ordered)
     (dim,) = task.workload.dims
     defaults = list(dict.fromkeys(configs[select(root, {dim: rows}).kernel] for rows in ROWS))
-    plain = [replace(d, rows=1, tensor=False, ahead=ahead) for d in defaults for ahead in (True, False)
-             if isinstance(d, GpuCodesConfig) and d.rows == min(getattr(x, "rows", 0) for x in defaults)]
     changed = [replace(d, **change) for change in CHANGES for d in defaults]
-    found = dict.fromkeys([*defaults, *plain, *changed])
+    found = dict.fromkeys([*defaults, *changed])
     legal = [c for c in found if isinstance(c, GpuCodesConfig) and why_invalid(c, task.workload, task.limits) is None]
     return legal[:most]
 

@@ -77,11 +77,12 @@ class Bench:
         return found
 
     def graph(self, call: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Any:
-        """A captured round: one call on each set."""
+        """A captured round: one call on each set. Every set is called before: each may be of a program of its own, whose first
+        call takes memory and loads code, which a capture must not do."""
         stream = self.torch.cuda.Stream()
         stream.wait_stream(self.torch.cuda.current_stream())
         with self.torch.cuda.stream(stream):
-            for given in (sets[0], sets[0], sets[-1]):
+            for given in (sets[0], *sets):
                 call(*given)
         self.torch.cuda.synchronize()
         graph = self.torch.cuda.CUDAGraph()
@@ -173,8 +174,7 @@ def told(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """TimeoutError in the block once it has taken so long, where a signal can interrupt it, and again each half second, as what
-    is called may catch it; None: as long as it needs."""
+    """TimeoutError in the block once it has taken so long, where a signal can interrupt it; None: as long as it needs."""
     if seconds is None:
         yield
         return
@@ -183,7 +183,7 @@ def within(seconds: float | None) -> Iterator[None]:
         raise TimeoutError(f"not done within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:

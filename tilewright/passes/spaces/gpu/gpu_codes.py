@@ -142,7 +142,7 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuCodesConfig]:
     blocks = product((1, 2, 4, 8, ROWS), (32, 64), (1, 2, 4, 8), (1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8), (1, 4))
     for rows, bn, warps, unroll, vec, parts, split in blocks:
         block = GpuCodesConfig(rows, bn, warps, unroll, vec, parts, split)
-        for tensor, per_sm, ahead, read in product(matrix, (1, 2, 4), (False, True), (1, 2, 4, 8, WIDEST)):
+        for tensor, per_sm, ahead, read in product(matrix, (1, 2, 4, 5), (False, True), (1, 2, 4, 8, WIDEST)):
             config = replace(block, tensor=tensor, min_blocks_per_sm=per_sm, ahead=ahead, bytes=read)
             if why_invalid(config, workload, limits) is None:
                 yield config

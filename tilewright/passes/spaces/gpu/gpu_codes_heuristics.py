@@ -7,10 +7,11 @@ from math import gcd
 
 from tilewright.passes.spaces.family_registry import families_of, heuristics_of
 from tilewright.passes.spaces.gemm_operands import Gemm, row_and_column_extents
-from tilewright.passes.spaces.gpu.default_tree import PartsOfK, decided, narrowed, reached
+from tilewright.passes.spaces.gpu.default_tree import decided, narrowed, reached
 from tilewright.passes.spaces.gpu.gemv import ROWS, WIDEST
 from tilewright.passes.spaces.gpu.gpu_codes import SCALED_SUMS, STEP, GpuCodesConfig, GpuFormat, on_matrix_units, why_invalid
 from tilewright.passes.spaces.gpu.gpu_config import most_cluster
+from tilewright.passes.spaces.gpu.gpu_rates import reached as filled
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
@@ -25,12 +26,18 @@ _UNROLLED, _OF_ROWS = 128, 32
 
 @dataclass(frozen=True)
 class Thresholds:
-    """By arithmetic: no GPU has run them yet."""
+    """Measured ones: codes of 4 bits, groups of 128, one row of f16 by mma.sync."""
 
     few_rows: int = threshold(16, unit="rows up to which columns are decoded into registers", operator="decode_4096x4096",
                               results="not measured: the rows of one instruction; more of them decode tiles into shared memory")
     launched_parts: int = threshold(4, unit="parts of k at most that a second launch sums", operator="decode_4096x4096",
                                     results="not measured: as of gemv")
+    blocks_more: int = threshold(1, unit="blocks of a multiprocessor more than usual, where all then run at once",
+                                 operator="decode_4096x4096",
+                                 results="H200: 512 blocks, 5 a multiprocessor, 5.95 us; 4, in two turns, 7.45; 256 6.57")
+    unrolled_rows: int = threshold(8, unit="rows up to which two steps are loaded at once, not one ahead",
+                                   operator="decode_4096x4096",
+                                   results="H200: two 6.20 us, one ahead 7.45; of 14336 columns 13.07 and 12.94")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -50,18 +57,21 @@ def default(workload: Workload, limits: GpuLimits,
         return Leaf(len(found) - 1)
 
     def in_parts(config: GpuCodesConfig) -> Node:
-        form = GpuFormat.of(workload)
+        """The most parts whose blocks all run at once: a second turn of a few of them lasts as long as the first. Without tensor
+        cores registers are short: ptxas spills where there are more blocks than usual."""
+        form, launched = GpuFormat.of(workload), most_cluster(limits) == 1
         assert form is not None
-        launched = most_cluster(limits) == 1
-        tiles = columns.ceildiv(config.bn)
-        room = limits.multiprocessors * config.min_blocks_per_sm
-        known = PartsOfK(room, config.deep(form), t.launched_parts if launched else most_cluster(limits))
-
-        def cut(parts: int) -> Node:
-            made = replace(config, split_k=parts) if launched else replace(config, cluster_k=parts)
-            return leaf(_ahead(made, workload, limits))
-
-        return known.tree(tiles, workload.size("k"), cut)
+        most = config.min_blocks_per_sm + (t.blocks_more if config.tensor else 0)
+        tiles = columns.ceildiv(config.bn).constant or limits.multiprocessors  # those of constant codes are known
+        for parts in (8, 4, 2, 1):
+            units = limits.multiprocessors if launched else filled(parts, limits)
+            held = max(config.min_blocks_per_sm, -(-tiles * parts // units))
+            made = replace(config, min_blocks_per_sm=held)
+            made = replace(made, split_k=parts) if launched else replace(made, cluster_k=parts)
+            fits = parts <= (t.launched_parts if launched else most_cluster(limits)) and parts * config.deep(form) <= form.depth
+            if fits and held <= most and why_invalid(made, workload, limits) is None:
+                return leaf(_on_its_way(made, workload, limits, t.unrolled_rows))
+        return leaf(_on_its_way(config, workload, limits, t.unrolled_rows))
 
     heights = (8, ROWS) if on_matrix_units(workload) else (1, 2, 4, 8, ROWS)
     cases = [(h, in_parts(_block(h, workload, limits))) for h in heights if h <= few]
@@ -91,10 +101,11 @@ def _block(rows: int, workload: Workload, limits: GpuLimits) -> GpuCodesConfig:
     return GpuCodesConfig(rows, 32, 1, 1, 1, min_blocks_per_sm=1, bytes=1)
 
 
-def _ahead(config: GpuCodesConfig, workload: Workload, limits: GpuLimits) -> GpuCodesConfig:
-    """Codes loaded while the step before multiplies, where there are several steps and registers for them."""
+def _on_its_way(config: GpuCodesConfig, workload: Workload, limits: GpuLimits, unrolled_rows: int) -> GpuCodesConfig:
+    """Codes of two steps loaded at once, or those of one while the one before multiplies, where there are several steps and
+    registers for them."""
     form = GpuFormat.of(workload)
-    ahead = replace(config, ahead=True)
+    more = replace(config, unroll=2) if config.tensor and config.rows <= unrolled_rows else replace(config, ahead=True)
     room = config.tensor or config.rows_each <= SCALED_SUMS
     several = form is not None and room and form.depth > config.parts * config.deep(form)
-    return ahead if several and why_invalid(ahead, workload, limits) is None else config
+    return more if several and why_invalid(more, workload, limits) is None else config

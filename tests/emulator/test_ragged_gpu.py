@@ -82,6 +82,19 @@ def test_one_launch_for_all_sequences(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tw.load(tmp_path / "model.tw")(x, S_lengths=LENGTHS), found)
 
 
+@pytest.mark.parametrize("most", [1300, 1400])
+def test_more_sequences_than_the_prelude_has_threads(most: int) -> None:
+    """Where shared memory holds what is chosen for all sequences that a model takes, and where it does not."""
+    g = ops.Graph()
+    x = g.input("x", ["B", "S", 4])
+    g.output(ops.add(ops.softmax(x, 1), x), ops.max(x, 1))
+    fn = tw.compile(g, {"B": (0, most), "S": tw.Ragged(1, 9, over="B")}, target="emulator:sm_90a")
+    lengths = [1 + n * 7 % 9 for n in range(300)]
+    given = np.random.default_rng(0).standard_normal((sum(lengths), 4)).astype(np.float32)
+    for a, b in zip(fn(given, S_lengths=lengths), evaluate_ragged(fn.program.source, "B", [given], {"S": lengths}), strict=True):
+        np.testing.assert_allclose(a.reshape(-1), b, 1e-5, 1e-6)
+
+
 @pytest.mark.parametrize(("dtype", "arch", "family", "inner", "columns"), [
     ("f32", "sm_80", "simt", 64, 128), ("f16", "sm_80", "mma", 72, 136), ("f16", "sm_90a", "wgmma", 64, 128),
     ("f16", "sm_90a", "wgmma", 72, 136)])

@@ -23,7 +23,7 @@ from tilewright.runtime.ragged_dim import total
 from tilewright.runtime.shape import Atom, Expr
 
 WORD = 8
-CHOICE = 2  # words of a sequence in front of the tables of a call: the number of its kernel, and of its blocks
+CHOICE = 3  # words of a sequence in front of the tables of a call: the number of its kernel, of its blocks, and of those before
 _ALIGNED = 64
 
 

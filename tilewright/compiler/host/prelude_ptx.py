@@ -2,8 +2,10 @@
 
 A block of threads fills the tables of one call and of those equal to it. First every sequence gets its kernel, by the decision
 tree of the call, and its number of blocks: none where its length is outside the range, where it lies outside the rows, or where
-it breaks a check of the model. Then its place among those of the same kernel: the sequence with most blocks comes first. It
-writes its entry, and the address of that for each of its blocks; blocks that the grid has beyond those get 0.
+it breaks a check of the model. Then its place among those of the same kernel: the sequence with most blocks comes first; some
+threads share the comparisons with all others. They write its entry, and the address of that for each of its blocks; blocks that
+the grid has beyond those get 0. What the threads tell each other lies in shared memory where that holds as many sequences as the
+model takes.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from tilewright.runtime.ragged_dim import total_name
 from tilewright.runtime.shape import Expr
 
 SYMBOL, THREADS = "tw_prelude", 256
+_LANES = 8  # threads that place one sequence; a power of two
+_ROOM = 32768  # bytes of shared memory, of 48 KiB that every kernel may have
 
 
 def prelude_kernel(tables: BlockTables, dims: Sequence[str]) -> MicroKernel:
@@ -47,6 +51,10 @@ class _Prelude:
         self.count = self.dims[self.ragged[0].dim.over]
         self.thread, self.block = ptx.special("tid.x"), ptx.special("ctaid.x")
         self.names = {o.dim.name: o for o in self.ragged}
+        most = tables.plan.bounds[self.ragged[0].dim.over][1] * CHOICE
+        self.space = "shared" if most * WORD <= _ROOM else "global"
+        self.room = ptx.shared("choices", max(1, int(most))) if self.space == "shared" else None
+        self.used = ptx.shared("used", max(len(g.kernels) for g in tables.groups))
 
     def text(self) -> str:
         for number, group in enumerate(self.tables.groups):
@@ -68,25 +76,27 @@ class _Prelude:
 
     def _fill(self, group: CallTables) -> None:
         ptx = self.ptx
-        choices = self._at(group.choices)
+        choices = self._at(group.choices) if self.room is None else self.room
         placed = [(self._at(k.entries), self._at(k.blocks), ptx.expr(k.most, self.dims)) for k in group.kernels]
+        first, lane = ptx.expr(Expr.dim("t") // _LANES, {"t": self.thread}), ptx.expr(Expr.dim("t") % _LANES, {"t": self.thread})
+        with ptx.counted(self.thread, ptx.number(len(group.kernels)), THREADS) as kernel:
+            ptx.store(ptx.number(0), self.used + kernel * ptx.number(WORD), space="shared")
+        ptx.barrier()
         with ptx.counted(self.thread, self.count, THREADS) as number:
             self._choose(group, number, choices + number * ptx.number(CHOICE * WORD))
         ptx.barrier()
-        with ptx.counted(self.thread, self.count, THREADS) as number:
-            self._enter(group, number, choices, placed)
-        for kernel, (_, blocks, most) in enumerate(placed):
-            used = ptx.register(ptx.number(0))
-            with ptx.counted(ptx.number(0), self.count, 1) as other:
-                chosen, units = self._choice(choices, other)
-                same = ptx.condition("eq", chosen, ptx.number(kernel))
-                ptx.put(used, used + ptx.chosen(same, units, ptx.number(0)))
+        with ptx.counted(first, self.count, THREADS // _LANES) as number:
+            self._order(number, lane, choices)
+        ptx.barrier()
+        with ptx.counted(first, self.count, THREADS // _LANES) as number:
+            self._enter(group, number, lane, choices, placed)
+        for number_of_kernel, (_, blocks, most) in enumerate(placed):
+            used = ptx.load(self.used, number_of_kernel * WORD, "shared")
             with ptx.counted(used + self.thread, most, THREADS) as block:
                 ptx.store(ptx.number(0), blocks + block * ptx.number(WORD))
 
-    def _choice(self, choices: Word, number: Word) -> tuple[Word, Word]:
-        at = choices + number * self.ptx.number(CHOICE * WORD)
-        return self.ptx.load(at), self.ptx.load(at, WORD)
+    def _choice(self, at: Word) -> tuple[Word, Word]:
+        return self.ptx.load(at, 0, self.space), self.ptx.load(at, WORD, self.space)
 
     # -- the kernel of a sequence
 
@@ -112,8 +122,9 @@ class _Prelude:
         tree(group.table.root)
         for wrong in self._wrong(number, starts, dims, self._sums_before(call, number)):
             ptx.put(units, ptx.chosen(wrong, ptx.number(0), units))
-        ptx.store(kernel, at)
-        ptx.store(units, at, WORD)
+        for place, value in enumerate((kernel, units, ptx.number(0))):
+            ptx.store(value, at, place * WORD, self.space)
+        ptx.add_to(self.used + kernel * ptx.number(WORD), units, space="shared")
 
     def _wrong(self, number: Word, starts: Mapping[str, Word], dims: Mapping[str, Word],
                sums: Mapping[Expr, Word]) -> list[str]:
@@ -157,27 +168,38 @@ class _Prelude:
             found = found + start * self.ptx.expr(rest, dims)
         return found
 
-    def _enter(self, group: CallTables, number: Word, choices: Word, placed: Sequence[tuple[Word, Word, Word]]) -> None:
-        ptx = self.ptx
-        chosen, units = self._choice(choices, number)
-        first = ptx.register(ptx.number(0))
-        with ptx.counted(ptx.number(0), self.count, 1) as other:
-            kernel, others = self._choice(choices, other)
+    def _order(self, number: Word, lane: Word, choices: Word) -> None:
+        """Add the blocks of the sequences before this one, of those that a thread looks at, to what the others find."""
+        ptx, size = self.ptx, self.ptx.number(CHOICE * WORD)
+        at = choices + number * size
+        chosen, units = self._choice(at)
+        found = ptx.register(ptx.number(0))
+        with ptx.counted(lane, self.count, _LANES) as other:
+            kernel, others = self._choice(choices + other * size)
             more, equal = ptx.condition("gt", others, units), ptx.condition("eq", others, units)
             earlier, same = ptx.condition("lt", other, number), ptx.condition("eq", kernel, chosen)
             ptx.line(f"and.pred {equal}, {equal}, {earlier};")
             ptx.line(f"or.pred {more}, {more}, {equal};")
             ptx.line(f"and.pred {more}, {more}, {same};")
-            ptx.put(first, first + ptx.chosen(more, others, ptx.number(0)))
+            ptx.put(found, found + ptx.chosen(more, others, ptx.number(0)))
+        ptx.add_to(at, found, 2 * WORD, self.space)
+
+    def _enter(self, group: CallTables, number: Word, lane: Word, choices: Word,
+               placed: Sequence[tuple[Word, Word, Word]]) -> None:
+        ptx = self.ptx
+        at = choices + number * ptx.number(CHOICE * WORD)
+        chosen, units = self._choice(at)
+        first = ptx.load(at, 2 * WORD, self.space)
         starts, dims = self._sequence(number)
         sums = self._sums_before(group.call, number)
         for kernel_number, (table, (entries, blocks, most)) in enumerate(zip(group.kernels, placed, strict=True)):
             entry = entries + number * ptx.number(table.words * WORD)
 
             def fill(table: KernelTable = table, entry: Word = entry, blocks: Word = blocks, most: Word = most) -> None:
-                self._entry(group.call, table, entry, first, (number, starts, dims, sums))
+                ptx.unless(ptx.condition("ne", lane, ptx.number(0)),
+                           lambda: self._entry(group.call, table, entry, first, (number, starts, dims, sums)))
                 end = ptx.made("min.s64", first + units, most)
-                with ptx.counted(first, end, 1) as block:
+                with ptx.counted(first + lane, end, _LANES) as block:
                     ptx.store(entry, blocks + block * ptx.number(WORD))
 
             ptx.unless(ptx.condition("ne", chosen, ptx.number(kernel_number)), fill)

@@ -41,12 +41,14 @@ class PtxWriter:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        self._shared: list[str] = []
         self._registers = self._conditions = self._labels = 0
 
     def entry(self, name: str, parameters: int, threads: int) -> str:
         """The module."""
         listed = ", ".join(f".param .u64 p{i}" for i in range(parameters))
-        declared = f"  .reg .b32 %r<2>;\n  .reg .b64 %d<{self._registers + 1}>;\n  .reg .pred %q<{self._conditions + 1}>;\n"
+        declared = "".join(self._shared)
+        declared += f"  .reg .b32 %r<2>;\n  .reg .b64 %d<{self._registers + 1}>;\n  .reg .pred %q<{self._conditions + 1}>;\n"
         body = "\n".join(self._lines)
         return f"{HEAD}.visible .entry {name}({listed})\n.reqntid {threads}, 1, 1\n{{\n{declared}{body}\n  ret;\n}}\n"
 
@@ -83,13 +85,24 @@ class PtxWriter:
         self.line(f"cvt.u64.u32 {found.text}, %r0;")
         return found
 
-    def load(self, address: Word, offset: int = 0) -> Word:
+    def shared(self, name: str, words: int) -> Word:
+        """The address of so many words of a block's shared memory."""
+        self._shared.append(f"  .shared .align 8 .b8 {name}[{8 * words}];\n")
         found = self.register()
-        self.line(f"ld.global.u64 {found.text}, [{address.text}+{offset}];")
+        self.line(f"mov.u64 {found.text}, {name};")
         return found
 
-    def store(self, value: Word, address: Word, offset: int = 0) -> None:
-        self.line(f"st.global.u64 [{address.text}+{offset}], {self.register(value).text};")
+    def load(self, address: Word, offset: int = 0, space: str = "global") -> Word:
+        found = self.register()
+        self.line(f"ld.{space}.u64 {found.text}, [{address.text}+{offset}];")
+        return found
+
+    def store(self, value: Word, address: Word, offset: int = 0, space: str = "global") -> None:
+        self.line(f"st.{space}.u64 [{address.text}+{offset}], {self.register(value).text};")
+
+    def add_to(self, address: Word, value: Word, offset: int = 0, space: str = "global") -> None:
+        """Add to a word that other threads add to."""
+        self.line(f"red.{space}.add.u64 [{address.text}+{offset}], {self.register(value).text};")
 
     def expr(self, expr: Expr, env: Mapping[str, Word]) -> Word:
         """A size over words; quotients and remainders floor."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from tilewright.passes.spaces.gpu.default_tree import decided, reached
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig, columns_of, widest_access
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
@@ -75,9 +76,9 @@ def default(workload: Workload, limits: GpuLimits,
 def _of_sums_across(workload: Workload, limits: GpuLimits, t: Thresholds) -> tuple[tuple[GpuRowsConfig, ...], Node]:
     """Memory runs from sum to sum: a thread on each, several where there are few sums of many elements."""
     configs = tuple(GpuRowsConfig(128, n, 1, 0, 4) for n in (t.across_threads, 1))
-    few = switch(str(workload.size("row")), [(limits.multiprocessors * t.across_sums, Leaf(0))], Leaf(1))
-    return ((*configs, GpuRowsConfig(128, 1, 1, 0, 1, index=64)),
-            switch(str(columns_of(workload)), [(t.across_threads, Leaf(1))], few))
+    few = decided(workload.size("row"), [(limits.multiprocessors * t.across_sums, Leaf(0))], Leaf(1))
+    tree = decided(columns_of(workload), [(t.across_threads, Leaf(1))], few)
+    return reached((*configs, GpuRowsConfig(128, 1, 1, 0, 1, index=64)), tree)
 
 
 def _of_parts(columns: Expr, vec: int) -> tuple[tuple[GpuRowsConfig, ...], Node]:

@@ -51,11 +51,14 @@ class MemoryCalls(FakeState):
 
     @entry("cuMemAllocFromPoolAsync", "pqpp")
     def alloc_from_pool(self, out: int, size: int, pool: int, stream: int | None) -> None:
+        """A pool may grow, which a capture forbids as it does cuMemAlloc."""
+        self.forbid_in_capture()
         self._not_in_capture(self.stream(stream))
         put(out, self._allocate(size))
 
     @entry("cuMemAllocAsync", "pqp")
     def alloc_async(self, out: int, size: int, stream: int | None) -> None:
+        self.forbid_in_capture()
         self._not_in_capture(self.stream(stream))
         put(out, self._allocate(size))
 

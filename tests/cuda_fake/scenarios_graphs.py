@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,15 @@ def a_first_call_may_be_captured(fake: FakeState) -> None:
 
     import tilewright as tw
 
-    fn = tw.compile(CHAIN.replace("24", "28"), {"M": (0, 64)}, target="cuda:sm_90a")
     torch = torch_of(fake)
     given = [inputs(9)[0], np.ones((40, 28), np.float32), np.ones((28, 16), np.float32)]
     tensors = [torch.tensor(a) for a in given]
-    for mode in ("global", "thread_local"):
+    for mode, held in itertools.product(("global", "thread_local"), (False, True)):
         stream = new_stream()
-        building, graph, result = captured(stream, lambda s=stream: fn(*tensors, stream=s), mode)
+        fn = tw.compile(CHAIN.replace("24", "28"), {"M": (0, 64)}, target="cuda:sm_90a",
+                        constants={"arg1": given[1], "arg2": given[2]} if held else {})
+        own = tensors[:1] if held else tensors
+        building, graph, result = captured(stream, lambda f=fn, a=own, s=stream: f(*a, stream=s), mode)
         graph.launch(stream)
         stream.sync()
         np.testing.assert_array_equal(result.get(), product(*given))

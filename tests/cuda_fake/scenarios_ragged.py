@@ -53,6 +53,49 @@ def lengths_may_lie_on_the_device(fake: FakeState) -> None:
     assert not fake.errors
 
 
+def learned_calls_read_the_offsets_they_are_given(fake: FakeState) -> None:
+    """Shapes that were seen: only launches, and a copy of offsets of the host, by position or by name; other lengths, other
+    results; each copy is read before the next one comes."""
+    torch, fn = torch_of(fake), model("off")
+    with on_stream(torch) as stream:
+        x, w, offsets = given((5, 12))
+        values = torch.tensor(x), torch.tensor(w)
+        fn(*values, offsets)
+        fn(*values, torch.tensor(offsets))
+        stream.sync()
+        assert all(fn._caller._quick.call(torch, (*values, o)) is not None for o in (offsets, torch.tensor(offsets)))
+        made = []
+        for lengths in ((12, 5), (0, 17), (17, 0), (5, 12)):
+            ends = np.append(0, np.cumsum(lengths))
+            on_device, out = torch.tensor(ends), [torch.tensor(np.zeros(n, np.float32)) for n in ((17, 16), (2, 16))]
+            calls = ((lambda e=ends: fn(*values, e), 1), (lambda d=on_device: fn(*values, d), 0),
+                     (lambda e=ends: fn(*values, S_offsets=e), 1), (lambda d=on_device: fn(*values, S_offsets=d), 0),
+                     (lambda e=ends, o=out: fn(*values, e, out=o), 1))
+            for call, copies in calls:
+                fake.log.clear()
+                made.append((lengths, call()))
+                names = [n for n, _ in fake.log]
+                assert names.count("cuMemcpyHtoDAsync") == copies and names.count("cuLaunchKernelEx") >= 3
+                assert {*names} <= {"cuCtxGetCurrent", "cuStreamGetCaptureInfo", "cuStreamGetId", "cuMemcpyHtoDAsync",
+                                    "cuLaunchKernelEx"}, names
+            ends[:] = -1  # the driver has read it
+        stream.sync()
+        for lengths, results in made:
+            for a, b in zip(results, evaluate_ragged(fn.program.source, "B", [x, w], {"S": lengths}), strict=True):
+                np.testing.assert_allclose(a.get().reshape(-1), b, 1e-4, 1e-5)
+        with pytest.raises(ShapeError, match="S_offsets: the last sequence ends at 16"):
+            fn.call_flat(*values, np.array([0, 5, 16]))
+        with pytest.raises(ShapeError, match="S_offsets"):
+            fn(*values, np.array([0, 18, 17]))
+        with pytest.raises(ShapeError, match="S_offsets"):
+            fn(*values, np.array([1, 5, 17]))
+        for spread in (np.array([0, 9, 5, 9, 17])[::2], np.array([0, 5, 17], np.int32), [0, 5, 17]):
+            again = fn(*values, spread)
+            stream.sync()
+            np.testing.assert_array_equal(again[0].get(), made[-1][1][0].get())
+    assert not fake.errors
+
+
 def wrong_lengths_of_the_host_are_named(fake: FakeState) -> None:
     torch, fn = torch_of(fake), model("off")
     x, w, _ = given((5, 12))

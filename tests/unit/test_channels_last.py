@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from kernel_harness import T, at_edge, guarded, load, workload
 
+import tilewright as tw
+from tilewright.compiler import ops
 from tilewright.compiler.reference import evaluate
 from tilewright.passes.base import PassPipeline
 from tilewright.passes.linalg.copies import COPY
 from tilewright.passes.mlir import ir
+from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.transforms.channels_last import ChannelsLast
 
 IDENTITY = "affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>"
@@ -195,6 +199,43 @@ def test_elements_are_narrowed_before_they_are_copied(kind: str, change: str, co
     after = check(function("%wy: tensor<5x3x3x3xf32>", body, "r", f"tensor<?x5x7x8x{kind}>"), [(5, 3, 3, 3)])
     last = [line for line in after.splitlines() if COPY in line][-1]
     assert f"ins(%{last.split('ins(%')[1].split(' ')[0]} : tensor<?x7x8x5x{copied}>)" in last
+
+
+@pytest.mark.parametrize("kind,channels,filters,pairs,lanes,last", [
+    ("f32", 65, 64, False, 16, True),  # more factors than lie near
+    ("f32", 64, 64, True, 16, False), ("bf16", 5, 16, True, 16, True), ("bf16", 5, 16, False, 16, False),
+    ("bf16", 5, 16, True, 17, False), ("bf16", 4, 16, True, 16, False)])
+def test_convolutions_over_volumes(kind: str, channels: int, filters: int, pairs: bool, lanes: int, last: bool) -> None:
+    g = ops.Graph()
+    x, w = g.input("x", ["B", channels, 3, 5, 6], kind), g.input("w", [filters, channels, 2, 1, 3], kind)
+    g.output(ops.conv3d(x, w, stride=(1, 2, 3), padding=(1, 0, 1), dilation=(1, 1, 2)))
+    with ir.Context():
+        before = str(PassPipeline(recover_passes()).run(ir.Module.parse(g.module_text())))
+        after = str(PassPipeline([ChannelsLast(lanes=lanes, volumes=4096, pairs=pairs)]).run(ir.Module.parse(before)))
+        assert COPY not in str(PassPipeline([ChannelsLast(lanes=lanes, pairs=pairs)]).run(ir.Module.parse(before)))
+    assert (COPY in after) is last
+    rng, dtype = np.random.default_rng(0), np.dtype(np.float32 if kind == "f32" else ml_dtypes.bfloat16)
+    arrays = [rng.standard_normal(s).astype(dtype) for s in ((2, channels, 3, 5, 6), (filters, channels, 2, 1, 3))]
+    (got,), (want,) = evaluate(after, arrays), evaluate(before, arrays)
+    np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=1e-2 if kind == "bf16" else 1e-5, atol=1e-3)
+
+
+@pytest.mark.usefixtures("built_here")
+@pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
+@pytest.mark.parametrize("kind,channels,filters", [("bf16", 24, 40), ("f32", 66, 64)])
+def test_compiled_volumes(kind: str, channels: int, filters: int, target: str) -> None:
+    dtype, rng = np.dtype(np.float32 if kind == "f32" else ml_dtypes.bfloat16), np.random.default_rng(1)
+    f = (rng.standard_normal((filters, channels, 3, 3, 2)) / 16).astype(dtype)
+    g = ops.Graph()
+    x, w = g.input("x", ["B", channels, "D", 7, 6], kind), g.input("w", f.shape, kind)
+    g.output(ops.conv3d(x, w, stride=2, padding=1))
+    fn = tw.compile(g, {"B": (1, 3), "D": (3, 9)}, target, constants={"w": f})
+    for batch, depth in ((1, 3), (2, 8)):
+        a = rng.standard_normal((batch, channels, depth, 7, 6)).astype(dtype)
+        wide = np.pad(a.astype("f8"), ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
+        seen = np.lib.stride_tricks.sliding_window_view(wide, (3, 3, 2), (2, 3, 4))[:, :, ::2, ::2, ::2]
+        want = np.einsum("ncdhwijk,fcijk->nfdhw", seen, f.astype("f8"))
+        np.testing.assert_allclose(fn(a).astype("f8"), want, rtol=1e-2, atol=2e-2)
 
 
 def test_a_convolution_of_few_channels_that_another_reads_is_channels_last() -> None:

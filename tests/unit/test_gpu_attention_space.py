@@ -146,14 +146,15 @@ def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
 
 
 def test_sequences_of_a_batch_share_two_kernels() -> None:
-    """One sequence does not say how many tiles a launch has, and each kernel is a launch."""
-    for shape, few in (((64, 64), GpuAttentionConfig), ((128, 128), WgmmaAttentionConfig)):
+    """One sequence does not say how many tiles a launch has, and each kernel is a launch. Heads of 64 have one kernel up to the
+    longest sequences that were measured."""
+    for shape, few, last in (((64, 64), GpuAttentionConfig, 512), ((128, 128), WgmmaAttentionConfig, 320)):
         w = replace(heads(*shape), segments=str(Segments((0, 1, 2, 3), (), ("M", "N"))))
         configs, root = wgmma_attention_heuristics.default(w, H100)
         names = {config: [n for n in range(1, 700) if chosen(root, configs, B=8, M=n, N=n) == config] for config in configs}
         used = [config for config, lengths in names.items() if lengths]
         assert [type(c) for c in used] == [few, WgmmaAttentionConfig]
-        assert names[used[0]] == [*range(1, 321)]
+        assert names[used[0]] == [*range(1, last + 1)]
         assert [c.bm for c in used] == [64 if few is GpuAttentionConfig else 128, 128]
     w = replace(heads(), segments="members 3")
     assert wgmma_attention_heuristics.default(w, H100)[1] == wgmma_attention_heuristics.default(heads(), H100)[1]

@@ -44,6 +44,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.host.host_attention import FEW
+from tilewright.passes.spaces.host.host_window import NEAR_FACTORS
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
@@ -312,10 +313,11 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 
 def _images(limits: Limits) -> ChannelsLast:
-    """On the host, images of few pixels a row run over channels, and those of few channels over pixels."""
+    """On the host, images of few pixels a row run over channels, and those of few channels over pixels, as volumes do where
+    filters lie near."""
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
-    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW)
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs)
 
 
 def _runs(limits: Limits) -> TapsWithChannels | None:

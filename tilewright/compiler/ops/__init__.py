@@ -15,6 +15,7 @@ from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_tr
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
+from tilewright.compiler.ops.grid_sampling import grid_sample
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.interpolation import InterpolationOptions, interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, roll, stack, tile
@@ -147,6 +148,7 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "gelu",
+    "grid_sample",
     "groupnorm",
     "gru_step",
     "index",

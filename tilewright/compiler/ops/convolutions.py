@@ -236,23 +236,26 @@ def _split(x: Tensor, axis: int, groups: int) -> Tensor:
 
 
 def _grouped(x: Tensor, w: Tensor, window: SlidingWindow, form: Layout, groups: int, into: Tensor) -> Tensor:
-    """Channels and filters split into groups, the padding after it; loops n, g, f, spatial..., c, kernel..."""
-    first, rank = form.channel == 1, len(window.extents)
-    spatial = [f"d{3 + i}" for i in range(rank)]
-    c, kernel = f"d{3 + rank}", [f"d{4 + rank + i}" for i in range(rank)]
+    """Channels and filters split into groups where there are several, the padding after it; loops n, g, f, spatial..., c,
+    kernel..."""
+    first, rank, several = form.channel == 1, len(window.extents), groups > 1
+    n, g, f = "d0", ["d1"] if several else [], f"d{1 + several}"
+    at = 2 + several
+    spatial, c, kernel = [f"d{at + i}" for i in range(rank)], f"d{at + rank}", [f"d{at + rank + 1 + i}" for i in range(rank)]
     steps = zip(spatial, window.strides, kernel, window.dilations, strict=True)
     places = [f"{o} * {s} + {k} * {d}" for o, s, k, d in steps]
-    spread = replace(form, spatial=tuple(a + first for a in form.spatial))
-    split_x, split_w = window.pad(_split(x, form.channel, groups), spread, 0), _split(w, 0 if first else rank + 1, groups)
-    split_out = _split(into, form.channel, groups)
+    if several:
+        x, into = _split(x, form.channel, groups), _split(into, form.channel, groups)
+        w = _split(w, 0 if first else rank + 1, groups)
+        form = replace(form, spatial=tuple(a + first for a in form.spatial))
     if first:
-        maps = ["d0", "d1", c, *places], ["d1", "d2", c, *kernel], ["d0", "d1", "d2", *spatial]
+        maps = [n, *g, c, *places], [*g, f, c, *kernel], [n, *g, f, *spatial]
     else:
-        maps = ["d0", *places, "d1", c], [*kernel, c, "d1", "d2"], ["d0", *spatial, "d1", "d2"]
+        maps = [n, *places, *g, c], [*kernel, c, *g, f], [n, *spatial, *g, f]
 
     def body(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
         return out + scalars[0].cast(out.kind) * scalars[1].cast(out.kind)
 
-    iterators = ["parallel"] * (3 + rank) + ["reduction"] * (1 + rank)
-    found = x.graph.generic([(split_x, maps[0]), (split_w, maps[1])], (split_out, maps[2]), iterators, body)
-    return collapse(found, _joined(found.rank, form.channel))
+    iterators = ["parallel"] * (at + rank) + ["reduction"] * (1 + rank)
+    found = x.graph.generic([(window.pad(x, form, 0), maps[0]), (w, maps[1])], (into, maps[2]), iterators, body)
+    return collapse(found, _joined(found.rank, form.channel)) if several else found

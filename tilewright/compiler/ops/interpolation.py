@@ -213,7 +213,7 @@ def _weight(kernel: _Kernel, tap: int, shrink: float) -> Callable[[Scalar, Scala
     def weight(p: Scalar, extent: Scalar) -> Scalar:
         at = p.math("floor") + float(tap)
         distance = (p - at).math("absf") * shrink
-        found = (1 - distance).maximum(0) if kernel.mode == "linear" else _cubic(distance, kernel.sharpness)
+        found = (1 - distance).maximum(0) if kernel.mode == "linear" else cubic(distance, kernel.sharpness)
         if not kernel.exclude_outside:
             return found
         return p.body.select(at.compare("ge", 0) & at.compare("lt", extent), found, 0.0)
@@ -221,8 +221,8 @@ def _weight(kernel: _Kernel, tap: int, shrink: float) -> Callable[[Scalar, Scala
     return weight
 
 
-def _cubic(d: Scalar, a: float) -> Scalar:
-    """Source: Keys 1981, Cubic convolution interpolation."""
+def cubic(d: Scalar, a: float) -> Scalar:
+    """The weight of an element at a distance. Source: Keys 1981, Cubic convolution interpolation."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return d.body.select(d.compare("le", 1), near, d.body.select(d.compare("lt", 2), far, 0.0))

@@ -1,14 +1,15 @@
 """channels-last: 2-D convolutions whose images keep their channels first are computed with channels last.
 
-So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their
-own (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations
-and windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
+So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their own
+(`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
+windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
 channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one.
 Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty, and follow
 a result that is written channels last. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead,
-and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place each,
-whose result is copied (phased_convolution.py). Images of few channels, such as colours, are read as they are by a convolution
-whose result no other reads. Convolutions over one axis have filters along the vectors where their rows are short.
+and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place
+each, whose result is copied (phased_convolution.py). Convolutions over volumes follow where they have many channels. Images of
+few channels, such as colours, are read as they are by a convolution whose result no other reads. Convolutions over one axis
+have filters along the vectors where their rows are short.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class ChannelsLast(Pass):
     """lanes: of the vectors that pixels would lie along; waste: percent of them that may be off in a 1x1 convolution. narrow:
     pixels of a row up to which filters of each channel by itself run over at least `lanes` channels. few: channels up to which a
     convolution stays, with pixels along the vectors, where no other reads its result. short: pixels of a row up to which
-    convolutions over one axis run over at least `lanes` filters."""
+    convolutions over one axis run over at least `lanes` filters. volumes: filters times channels beyond which those over three
+    axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on?"""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
@@ -67,6 +69,8 @@ class ChannelsLast(Pass):
     narrow: int = 0
     few: int = 0
     short: int = 0
+    volumes: int = 0
+    pairs: bool = False
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -93,7 +97,7 @@ class _Rewriter:
                     self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
                     self._convolve(op, self._image(op.operands[0]), *_steps(op))
-            elif self._is_short(op):
+            elif self._is_short(op) or self._is_volume(op):
                 self._over_filters(op)
             elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
@@ -191,13 +195,26 @@ class _Rewriter:
         filters = shapes.dims(inputs(op)[1])[0].constant or 0
         return filters >= self.options.lanes and shapes.bounds(shapes.dims(op.results[0])[2])[1] <= self.options.short
 
+    def _is_volume(self, op: ir.Operation) -> bool:
+        """A convolution over three axes, of many filters and channels, that vectors of pixels do not take: of bf16 in pairs, or
+        of more factors than lie near."""
+        if not self.options.volumes or not _is_convolution(op, 3):
+            return False
+        filters, channels = (d.constant or 0 for d in self.views.shapes.dims(inputs(op)[1])[:2])
+        kinds = {str(ir.RankedTensorType(v.type).element_type) for v in inputs(op)}
+        return filters >= self.options.lanes and (
+            filters * channels > self.options.volumes or (self.options.pairs and kinds == {"bf16"} and channels > FEW_CHANNELS))
+
     def _over_filters(self, op: ir.Operation) -> None:
-        """Loops image, pixel, filter, then place in the window, channel."""
-        order = (0, 2, 1, 4, 3)
-        read, by, _ = (compose(m, loop_map(5, *order)) for m in maps_of(op))
-        maps = [_reordered(read, _last_order(3)), by, loop_map(5, 0, 1, 2)]
+        """Loops image, places, filter, then places in the window, channel."""
+        read, by, written = maps_of(op)
+        (n, f, *places), (_, channel, *taps) = ([position(e) for e in m.results] for m in (written, by))
+        order, count = [n, *places, f, *taps, channel], maps_of(op)[0].n_dims
+        loops = loop_map(count, *(order.index(d) for d in range(count)))
+        maps = [_reordered(compose(read, loops), _last_order(len(read.results))), compose(by, loops),
+                loop_map(count, *range(len(places) + 2))]
         made = rebuild(op, [self._image(op.operands[0]), inputs(op)[1]], [self._start(op)], maps,
-                       ["parallel"] * 3 + ["reduction"] * 2)
+                       ["parallel"] * (len(places) + 2) + ["reduction"] * (len(taps) + 1))
         self._back(op, made.results[0])
 
     def _start(self, op: ir.Operation) -> ir.Value:
@@ -431,18 +448,19 @@ def _pointwise(op: ir.Operation) -> bool:
     return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _steps(op)[0] == [1, 1]
 
 
-def _is_convolution(op: ir.Operation) -> bool:
-    """Of images [n, c, row, column] and filters [f, c, row, column]; as a generic, whose factors may be widened each its way."""
+def _is_convolution(op: ir.Operation, axes: int = 2) -> bool:
+    """Of images [n, c, row, column] and filters [f, c, row, column], or of more axes; as a generic, whose factors may be widened
+    each its way."""
     if op.name == _CONVOLUTION:
-        return True
+        return axes == 2
     if op.name != "linalg.generic" or len(op.operands) != 3 or product_of(op) is None:
         return False
     image, filters, result = ([position(e) for e in m.results] for m in maps_of(op))
-    if len(result) != 4 or len(image) != 4 or len(filters) != 4 or None in (*filters, *result):
+    if {len(result), len(image), len(filters)} != {axes + 2} or None in (*filters, *result):
         return False
     n, f, *places = result
-    same = image[0] == n and filters[0] == f and image[1] == filters[1] and image[2:] == [None, None]
-    return same and len({*result, *filters}) == 7 == maps_of(op)[0].n_dims and all(
+    same = image[0] == n and filters[0] == f and image[1] == filters[1] and image[2:] == [None] * axes
+    return same and len({*result, *filters}) == 3 + 2 * axes == maps_of(op)[0].n_dims and all(
         terms is not None and set(terms) == {places[i], filters[2 + i]}
         for i, terms in enumerate(linear_terms(e) for e in list(maps_of(op)[0].results)[2:]))
 

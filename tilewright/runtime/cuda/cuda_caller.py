@@ -28,6 +28,7 @@ from tilewright.runtime.errors import DeviceError, ShapeError
 from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.program.graph_report import GraphReport
 from tilewright.runtime.program.program import Program
+from tilewright.runtime.ragged_dim import offsets_name
 
 Make = Callable[[tuple[int, ...], np.dtype[Any]], tuple[DeviceArray, Any]]
 
@@ -53,8 +54,9 @@ class CudaCaller(Caller):
         self.ordinal = ordinal
         self._code, self._constants = code, constants
         self._loaded: dict[int, LoadedProgram] = {}
-        self._quick = QuickCalls(program, self.counted)
+        self._quick = QuickCalls(program, self.counted, [self.binder.tensors[i][0] for i in sorted(self.offsets)])
         self._lock = threading.Lock()
+        self._ends = tuple(offsets_name(d.name) for d in program.ragged)
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> Any:
         """As CompiledFunction. stream: where to enqueue; None is the current one of the arrays' library."""
@@ -75,9 +77,22 @@ class CudaCaller(Caller):
             results = _DeviceResults(self.program, made, place)
             outputs, returned = results.prepare(bound._replace(arrays=inputs), args, out)
             self._run(loaded, bound, inputs, outputs, place)
-            if torch is not None and not self.program.ragged:
+            if torch is not None:
                 self._quick.learn(torch, args, bound, loaded)
             return single(returned)
+
+    def call(self, /, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None, **named: Any) -> Any:
+        """As CompiledFunction.__call__. Calls with packed rows and offsets that were learned need no look at the sequences."""
+        torch = cuda_arrays.torch_module()
+        if self.ragged is not None and torch is not None and stream is None and self.signature.is_flat:
+            self.asked_threads(threads)
+            if named.keys() == {*self._ends}:
+                found = self._quick.call(torch, (*args, *(named[name] for name in self._ends)), out)
+            else:
+                found = None if named else self._quick.call(torch, args, out)
+            if found is not None:
+                return found
+        return super().call(*args, out=out, threads=threads, stream=stream, **named)
 
     def loaded(self, on: Gpu) -> LoadedProgram:
         """The program on a device, loaded there now if it was not."""

@@ -196,7 +196,7 @@ class LoadedProgram:
     def _place_constants(self, memories: Mapping[str, Memory]) -> tuple[int, ...]:
         device, found, buffers = self.gpu.device, [], []
         driver = start()
-        with self.gpu.current():
+        with self.gpu.current(), relaxed():  # a first call may be captured
             for constant in self.program.constants:
                 data = np.frombuffer(raw_bytes(memories[constant.digest]), np.uint8)
                 with reported(f"take {data.nbytes} bytes of GPU memory for the constant {constant.name}"):

@@ -96,7 +96,7 @@ class GpuRunner:
     Args:
         cases: workload key -> what its kernels must give. A kernel that gives something else, or of which none can be asked
             because its guards hold at none of them, is refused at every shape.
-        keep: bytes of operands that are kept for the next kernel at the same shape, verified or timed.
+        keep: bytes of operands that are kept for the next kernel at the same shape.
     """
 
     def __init__(self, gpu: TimedGpu, cases: Mapping[str, Sequence[Case]], keep: int = 1 << 30) -> None:
@@ -132,20 +132,22 @@ class GpuRunner:
         if not cases:
             return f"{kernel.config}: not verified, since its guards hold at none of the shapes with known outputs"
         for case in cases:
-            arrays = self._arrays(workload, case.shape, case.seed)
-            got = self.gpu.run(kernel, code, dict(case.shape), arrays)[len(workload.inputs):]
+            dims = dict(case.shape)
+            arrays = [*self._arrays(workload, case.shape, case.seed)[: len(workload.inputs)], *blank(workload, case.shape)]
+            got = self.gpu.run(kernel, code, dims, arrays)[len(workload.inputs):]
             wrong = why_wrong(workload, case, got, kernel)
             if wrong:
                 return f"{kernel.config}: wrong: {wrong}"
         large = wave_check(workload, kernel, cases, self.gpu.filled) if self.gpu.filled else None
         if large is None:
             return ""
-        got = self.gpu.run(kernel, code, dict(large.shape), large.arrays())[len(workload.inputs):]
+        given = self._arrays(workload, large.case.shape, large.case.seed)[: len(workload.inputs)]
+        got = self.gpu.run(kernel, code, dict(large.shape), large.arrays(given))[len(workload.inputs):]
         wrong = large.why_wrong(got, kernel)
         return f"{kernel.config}: wrong: {wrong}" if wrong else ""
 
     def _arrays(self, workload: Workload, shape: Dims, seed: int) -> list[np.ndarray]:
-        """Inputs, then outputs. Kernels get copies; to make large ones takes longer than to run a kernel."""
+        """Inputs and blank outputs, the same again for the next kernel."""
         key = (workload.key, shape, seed)
         found = self._operands.pop(key, None)
         if found is None:

@@ -22,7 +22,7 @@ from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.gpu_form import GpuForm
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.cost_model.shape_table import ShapeTable
-from tilewright.search.runner.verification import PEAK, Case, blank, bound_of, seeded
+from tilewright.search.runner.verification import PEAK, Case, blank, bound_of
 from tilewright.search.space.dense import dense_symbols, memory_order
 from tilewright.search.space.lattice import Lattice
 from tilewright.search.space.shapes import Dims
@@ -49,9 +49,8 @@ class WaveCheck:
     def shape(self) -> Dims:
         return tuple((d, v * self.count if d == self.dim else v) for d, v in self.case.shape)
 
-    def arrays(self) -> list[np.ndarray]:
-        """Dense, as `seeded` and `blank` make them for smaller shapes."""
-        given = seeded(self.workload, self.case.shape, self.case.seed)
+    def arrays(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Dense, as `seeded` and `blank` make them for smaller shapes. given: the inputs of the case."""
         repeated = [_repeated(o, a, self._axis(o), self.count) for o, a in zip(self.workload.inputs, given, strict=True)]
         return [*repeated, *blank(self.workload, self.shape)]
 

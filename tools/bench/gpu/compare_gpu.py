@@ -174,7 +174,8 @@ def told(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def within(seconds: float | None) -> Iterator[None]:
-    """TimeoutError in the block once it has taken so long, where a signal can interrupt it; None: as long as it needs."""
+    """TimeoutError in the block once it has taken so long, where a signal can interrupt it, and again each half second, as what
+    is called may catch it; None: as long as it needs."""
     if seconds is None:
         yield
         return
@@ -183,7 +184,7 @@ def within(seconds: float | None) -> Iterator[None]:
         raise TimeoutError(f"not done within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
     try:
         yield
     finally:

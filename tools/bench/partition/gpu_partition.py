@@ -1,12 +1,13 @@
 """What lies between the products of a training step, and optimizers' steps, on one GPU against torch and Inductor.
 
     python -m tools.bench gpu-partition --build artifacts/        # anywhere: compiles our side, needs no GPU
-    python -m tools.bench gpu-partition --artifacts artifacts/ --json out.jsonl --budget 110
+    python -m tools.bench gpu-partition --artifacts artifacts/ --json out.jsonl --compile 70 --budget 42
 
 The second command needs torch and the runtime's packages, no compiler and no network. A process for each subject compiles its
-peers, all at once; then they are timed one after the other, while the others wait: as `gpu` does, by CUDA graphs over operands
-that rotate through more than the L2 cache holds (an optimizer has one set), systems in turns. launches: nodes of the graph of one
-call.
+peers and compares all results, at most 16 at once, the largest T first, which Inductor takes its hints from; a peer that is not
+compiled in time is missing alone. Then they are timed one after the other, while the others wait: as `gpu` does, by CUDA graphs
+over operands that rotate through more than the L2 cache holds (an optimizer has one set), systems in turns. launches: nodes of
+the graph of one call.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from typing import Any
 
 from tools.bench import command
 from tools.bench.gpu.compare_gpu import Bench, told, within
-from tools.bench.partition.gpu_subjects import EAGER, OURS, OWN, TOLERANCE, Subject, subjects
-from tools.bench.partition.in_turns import Worker, in_turns
+from tools.bench.partition.gpu_subjects import COMPILED, EAGER, OURS, OWN, TOLERANCE, Subject, subjects
+from tools.bench.partition.in_turns import Worker, in_turns, prepared
 
 _SETS = 16
-_PEERS_BEGIN = 0.25  # share of the seconds of compiling that one peer has at least
+_AT_ONCE = 16  # processes that prepare
+_OWN = 8.0  # seconds that a system which compiles nothing has at least
+_LATE = 6.0  # seconds after which a process is given up that is still not ready
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,13 +43,14 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--artifacts", type=Path, help="folder that --build filled")
     parser.add_argument("--target", default="cuda:sm_90a")
     parser.add_argument("--filter", default="*", help="patterns of names such as layernorm_*_f32, comma-separated")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.006, help="of a system in a round")
-    parser.add_argument("--budget", type=float, default=110.0, help="seconds of all")
-    parser.add_argument("--compile", type=float, default=45.0, help="seconds after which a peer that is not compiled is left out")
-    parser.add_argument("--turn", type=float, default=10.0, help="seconds of a subject at most, once it is timed")
+    parser.add_argument("--budget", type=float, default=42.0, help="seconds of timing")
+    parser.add_argument("--compile", type=float, default=70.0, help="seconds after which a peer that is not compiled is left out")
+    parser.add_argument("--turn", type=float, default=6.0, help="seconds of a subject at most, once it is timed")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)  # by the monotonic clock, which processes share
     given = parser.parse_args(argv)
     if (given.build is None) == (given.artifacts is None):
         parser.error("one of --build and --artifacts is wanted")
@@ -81,25 +85,39 @@ class Timed:
 
     def __init__(self, torch: Any, subject: Subject, folder: Path, device: str = "cuda") -> None:
         self.torch, self.subject, self.device = torch, subject, device
-        self.failed: dict[str, str] = {}
+        self.failed, self.errors = dict[str, str](), dict[tuple[str, int], float | None]()
         self.systems = subject.systems(torch, folder)
         self.kept: dict[str, Callable[[], Any]] = {}  # calls of subjects that own their arguments
+        self.results: dict[int, int] = {}  # bytes
 
-    def prepare(self, seconds: float) -> None:
-        """Calls each system at each point once, which compiles it; those that fail, or take too long, are left out."""
-        end = time.monotonic() + seconds
+    def prepare(self, until: float) -> None:
+        """Calls each system at each point once, which compiles it, and compares; what fails, or is late, is left out."""
+        subject, torch = self.subject, self.torch
+        points = sorted(subject.points, reverse=True)
+        given = {at: subject.given(torch, at, 0, self.device) for at in points}
+        wanted = {at: subject.wanted(torch, given[at]) for at in points}
         for name, bind in list(self.systems.items()):
-            left = max(end - time.monotonic(), _PEERS_BEGIN * seconds)
+            left = until - time.monotonic()
             try:
-                with within(left):
-                    for at in self.subject.points:
-                        call = bind(*self.subject.given(self.torch, at, 0, self.device))
-                        call()
-                        if not self.subject.rotates:
-                            self.kept[name] = call
+                with within(max(left, 0.001) if name in COMPILED else max(left, _OWN)):
+                    for at in points:
+                        self._first(name, at, bind(*given[at]), wanted[at])
             except Exception as error:  # whatever a peer's compiler raises is data
                 self.failed[name] = told(error)
                 del self.systems[name]
+        for at in points:
+            self.results[at] = sum(t.numel() for t in wanted[at]) * given[at][0].element_size()
+        self.give_back()
+
+    def _first(self, name: str, at: int, call: Callable[[], Any], wanted: Sequence[Any]) -> None:
+        got = call()
+        if self.subject.rotates or name in OWN:
+            self.errors[name, at] = error_of(self.torch, got, wanted if name != EAGER else None)
+        if not self.subject.rotates:
+            self.kept[name] = call
+
+    def give_back(self) -> None:
+        """What torch keeps of the device's memory."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
             self.torch.cuda.empty_cache()
@@ -111,22 +129,19 @@ class Timed:
         size = sum(t.numel() * t.element_size() for t in given)
         count = min(_SETS, 1 + 2 * bench.cache // size) if subject.rotates else 1
         sets = [given, *(subject.given(self.torch, at, seed, device) for seed in range(1, count))]
-        wanted = subject.wanted(self.torch, given)
-        failed, graphs = dict(self.failed), dict[str, Any]()
-        errors, launches = dict[str, float | None](), dict[str, int | None]()
+        failed, graphs, launches = dict(self.failed), dict[str, Any](), dict[str, int | None]()
         for name, bind in self.systems.items():
             try:
                 calls = [bind(*s) for s in sets] if subject.rotates else [self.kept[name]]
-                if subject.rotates or name in OWN:
-                    errors[name] = error_of(self.torch, bind(*given)(), wanted if name != EAGER else None)
                 graphs[name] = bench.graph(_called, [(c,) for c in calls])
                 launches[name] = bench.launches(calls[0])
             except Exception as error:  # as above
                 graphs.pop(name, None)
                 failed[name] = told(error)
         found = bench.timed(graphs, len(sets))
-        moved = size + sum(t.numel() * given[0].element_size() for t in wanted)
-        return record(subject, at, found, errors, launches, failed) | {"bytes": moved, "sets": len(sets)}
+        errors = {name: self.errors.get((name, at)) for name in found}
+        made = record(subject, at, found, errors, launches, failed)
+        return made | {"bytes": size + self.results[at], "sets": len(sets)}
 
 
 def _called(call: Callable[[], Any]) -> Any:
@@ -164,7 +179,7 @@ def worker(args: argparse.Namespace) -> int:
 
     subject = chosen(args.filter)[args.worker]
     timed = Timed(torch, subject, args.artifacts)
-    timed.prepare(args.compile)
+    timed.prepare(args.until)
     bench = Graphs(torch, args.rounds, args.seconds)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -175,23 +190,27 @@ def worker(args: argparse.Namespace) -> int:
         except (TimeoutError, RuntimeError) as error:
             made = {"record": "late", "name": subject.name, "element": subject.element, "T": at, "error": told(error)}
         print(json.dumps(made), flush=True)
+    timed.give_back()
+    print("done", flush=True)
+    sys.stdin.readline()
     return 0
 
 
-def workers(args: argparse.Namespace, caches: str) -> Iterator[Worker]:
+def workers(args: argparse.Namespace, caches: str, until: float) -> Iterator[Worker]:
     """A process for each subject, which compiles in its own thread."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton",
-                   "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+                   "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_MAX_AUTOTUNE": "0",
+                   "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "0", "OMP_NUM_THREADS": "1"}
     for number, subject in enumerate(chosen(args.filter)):
         line = [sys.executable, "-m", "tools.bench", "gpu-partition", "--artifacts", str(args.artifacts), "--filter", args.filter,
-                "--worker", str(number), "--compile", str(args.compile), "--turn", str(args.turn), "--rounds", str(args.rounds),
+                "--worker", str(number), "--until", str(until), "--turn", str(args.turn), "--rounds", str(args.rounds),
                 "--seconds", str(args.seconds)]
         yield Worker(f"{subject.name}_{subject.element}", line, environment)
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All records, written as they come."""
-    begun, records = time.monotonic(), list[dict[str, Any]]()
+    until, records = time.monotonic() + args.compile, list[dict[str, Any]]()
 
     def add(made: dict[str, Any]) -> None:
         records.append(made)
@@ -199,13 +218,18 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         command.append(args.json, [made])
 
     with tempfile.TemporaryDirectory() as caches:
-        started = list(workers(args, caches))
+        started = list(workers(args, caches, until))
+        waiting = prepared(started, until + _LATE, _AT_ONCE)
         import torch  # while they begin
 
         add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "python": platform.python_version(),
              "device": torch.cuda.get_device_name(), "torch": torch.__version__, "command": sys.argv[1:]})
-        for made in in_turns(started, begun + args.compile + 10, begun + args.budget, args.turn):
+        waiting.shutdown()
+        begun = time.monotonic()
+        for made in in_turns(started, begun + args.budget, args.turn):
             add(made)
+        add({"record": "seconds", "preparing": round(begun - until + args.compile, 1),
+             "timing": round(time.monotonic() - begun, 1)})
     return records
 
 

@@ -26,6 +26,7 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import GpuLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, renumbered
+from tilewright.runtime.shape import Expr
 
 _ON = "H200, f16, 96 heads of 128 elements, queries as many as keys"
 
@@ -44,13 +45,17 @@ class Thresholds:
                                  operator="attention",
                                  results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
 
-    batch_keys: int = threshold(320, unit="keys of a sequence up to which four warps multiply by mma.sync, where a launch serves "
+    batch_keys: int = threshold(512, unit="keys of a sequence up to which four warps multiply by mma.sync, where a launch serves "
                                 "many sequences of heads of 64", operator="attention",
-                                results="H200, f16, 192 heads of 64 elements: 128 in 7.2 us, not 10.1; 512 in 53.0 us, by "
-                                "warpgroups 48.1; where those meet as squares of the lengths")
+                                results="H200, f16, 32 sequences of 12 heads of 64: 9.7, 49.5, 20.2 and 7.0 us for lengths up to "
+                                "93, 512, 281 and 19, by warpgroups 12.9, 55.6, 24.8 and 11.1; longer not measured")
     one_wave: int = threshold(1, unit="waves of tiles of 128 queries, one a multiprocessor, from which on blocks take several",
                               operator="attention",
                               results="not measured: a tile's first copies and its results take as long as three steps, H200")
+    three_faster: int = threshold(
+        7, unit="one part of so many of the queries that three warpgroups of a block may have more than two, in the same time",
+        operator="attention", results="H200, 192 heads of 64: 2048 queries in 412 us, not 487; 612 in 52.9 us, not 55.2, with a "
+                                      "ninth more; 512 in 38.2 us, not 36.4, with a quarter more")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -71,15 +76,15 @@ def default(workload: Workload, limits: GpuLimits,
     short = next(c for c in pairs if gpu_attention.why_illegal(c, depth, columns, SIZE, limits) is None)
     again, briefly = _several(large, workload, limits), _several(brief, workload, limits)
     three = _several(replace(large, consumers=3), workload, limits)
-    if three.blocks and large.consumers == 2:  # H200, heads of 64: 2048 keys in 378 us, not 444; 612 in 52.9 us, not 55.2
-        again = three
+    if not three.blocks or large.consumers < 2:
+        three = again
     others, tree = gpu_attention_heuristics.default(workload, limits)
-    configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short, again, briefly)), *others)
+    configs: tuple[TileConfig, ...] = (*dict.fromkeys((large, small, brief, short, again, three, briefly)), *others)
     own = len(configs) - len(others)
 
-    def by_keys(few: TileConfig, many: TileConfig) -> Node:
-        leaves = (Leaf(configs.index(few)), Leaf(configs.index(many)))
-        return leaves[0] if few == many else decided(keys, [(t.short_keys, leaves[0])], leaves[1])
+    def by_keys(few: TileConfig, many: Node) -> Node:
+        leaf = Leaf(configs.index(few))
+        return leaf if leaf == many else decided(keys, [(t.short_keys, leaf)], many)
 
     rest = renumbered(tree, {i: i + own for i in range(len(others))})
     left = unaligned(workload, ALIGNED)
@@ -97,8 +102,17 @@ def default(workload: Workload, limits: GpuLimits,
     rows, keys, heads = loops[row_loop(loops)], workload.size("n"), workload.size("b")
     for d, extent in enumerate(loops):
         heads = heads if d == row_loop(loops) else heads * extent
-    wave = decided(heads * rows.ceildiv(large.bm), [(t.one_wave * limits.multiprocessors, by_keys(brief, large))],
-                   by_keys(briefly, again))
+
+    def area(config: WgmmaAttentionConfig) -> Expr:
+        """Queries that a multiprocessor has in all of its waves, padding too."""
+        return (heads * rows.ceildiv(config.bm)).ceildiv(limits.multiprocessors) * config.bm
+
+    many: Node = Leaf(configs.index(again))
+    if three != again:
+        more = area(three) * t.three_faster - area(again) * (t.three_faster + 1)
+        many = decided(more, [(0, Leaf(configs.index(three)))], many)
+    wave = decided(heads * rows.ceildiv(large.bm),
+                   [(t.one_wave * limits.multiprocessors, by_keys(brief, Leaf(configs.index(large))))], by_keys(briefly, many))
     blocks = decided(heads * rows.ceildiv(small.bm), [(t.small_waves * limits.multiprocessors, Leaf(configs.index(small)))], wave)
     node = decided(rows, [(t.mma_rows, rest)], blocks)
     both = decided(workload.size("m"), [(t.short_rows, Leaf(configs.index(short)))], node)

@@ -10,6 +10,7 @@ from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
 from tilewright.compiler.frontends.torch.window_arguments import scales_of
+from tilewright.compiler.ops.grid_sampling import MODES, PADDINGS
 from tilewright.runtime.tensor import DType
 
 _FORMS = ("default", "vec")
@@ -43,6 +44,12 @@ def antialiased(context: Context, x: ops.Tensor, size: Any, align_corners: bool,
     if any(a.constant is None or b.constant is None for a, b in zip(x.dims[2:], context.shape()[2:], strict=True)):
         context.refuse("a kernel as wide as the sizes say", "give the axes that are resampled fixed extents")
     return _smooth(context, x, align_corners, scales, {"antialias": True, "exclude_outside": True, "cubic_coefficient": -0.5})
+
+
+@register("torch", *names("grid_sampler_2d"))
+def grid_sampler(context: Context, x: ops.Tensor, grid: ops.Tensor, mode: int, padding: int, align_corners: bool) -> ops.Tensor:
+    """Elements at the places of a grid, or mixtures with their neighbours."""
+    return ops.grid_sample(x, grid, MODES[mode], PADDINGS[padding], align_corners)
 
 
 def _smooth(

@@ -203,7 +203,8 @@ def test_elements_are_narrowed_before_they_are_copied(kind: str, change: str, co
 
 @pytest.mark.parametrize("kind,channels,filters,pairs,lanes,last", [
     ("f32", 65, 64, False, 16, True),  # more factors than lie near
-    ("f32", 64, 64, True, 16, False), ("bf16", 5, 16, True, 16, True), ("bf16", 5, 16, False, 16, False),
+    ("f32", 64, 31, True, 16, False), ("f32", 16, 32, False, 16, True), ("f32", 15, 32, False, 16, False),
+    ("bf16", 5, 16, True, 16, True), ("bf16", 5, 16, False, 16, False),
     ("bf16", 5, 16, True, 17, False), ("bf16", 4, 16, True, 16, False)])
 def test_convolutions_over_volumes(kind: str, channels: int, filters: int, pairs: bool, lanes: int, last: bool) -> None:
     g = ops.Graph()

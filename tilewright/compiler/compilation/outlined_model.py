@@ -313,8 +313,8 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 
 def _images(limits: Limits) -> ChannelsLast:
-    """On the host, images of few pixels a row run over channels, and those of few channels over pixels, as volumes do where
-    filters lie near."""
+    """On the host, images of few pixels a row run over channels, and those of few channels over pixels, as volumes of few
+    filters or channels do."""
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs)

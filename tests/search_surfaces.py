@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from hand_workloads import with_loops
 
@@ -20,6 +21,7 @@ from tilewright.search.protocols import Builder, Runner
 from tilewright.search.runner.measurer import Environment, MeasureContext
 from tilewright.search.runner.replay import ReplayBuilder
 from tilewright.search.search_strategy.outcome import Tuned
+from tilewright.search.space.lattice import Lattice
 from tilewright.search.space.shapes import Dims, ShapeDemand
 from tilewright.search.space.task import Task
 
@@ -51,10 +53,12 @@ def matmul_seconds(config: TileConfig, dims: Mapping[str, int], threads: int, co
     assert isinstance(config, HostMatmulConfig)
     m, n, k = dims["d0"], dims.get("d1", columns), depth if "d1" not in dims else 64
     whole, left = divmod(m, config.mr)
-    blocks = [config.mr] * whole + ([left] if config.exact_tails else [b for b in (8, 4, 2, 1) if left & b]) * (left > 0)
+    tails = ([left] if config.exact_tails else [b for b in (8, 4, 2, 1) if left & b]) * (left > 0)
     vectors = math.ceil(n / config.columns) * config.nv
     per_vector = 1.2 if config.pack is Pack.PANEL else {0: 2.4, 8: 1.8}.get(config.prefetch, 2.1)
-    cycles = sum(vectors * k * max(h / 2, per_vector * (config.nv + 2) / config.nv) for h in blocks) * 16 / config.lanes
+    least = per_vector * (config.nv + 2) / config.nv
+    blocks = whole * max(config.mr / 2, least) + sum(max(h / 2, least) for h in tails)
+    cycles = vectors * k * blocks * 16 / config.lanes
     if config.pack is Pack.PANEL:
         cycles += k * n / 3 * (math.ceil(m / config.mc) if config.mc else 1)
     units = (math.ceil(m / config.mc) if config.mc else 1) * math.ceil(n / config.columns)
@@ -83,9 +87,28 @@ class Clock:
         return MeasureContext(builder or ReplayBuilder(), runner, self.environment(), TuningLog() if log is None else log)
 
 
+class DescribedTask(Task):
+    """Its space is described once in a process: that takes longer than many of the searches here."""
+
+    def lattice(self) -> Lattice:
+        if self.configs or self.incumbent is not None:
+            return super().lattice()
+        key = (self.workload, self.limits, self.families, self.ordered)
+        if key not in _LATTICES:
+            found = _LATTICES[key] = super().lattice()
+            found.neighbours(0)
+            assert all(len(each) for each in (found.config_columns, found.tiles, found.pads, found.whole))
+        shared = copy.copy(_LATTICES[key])
+        shared.facts = {}  # what is built tells each search anew
+        return shared
+
+
+_LATTICES: dict[tuple[Hashable, ...], Lattice] = {}
+
+
 def dense_task(hi: int = 128, workload: Workload | None = None, seed: int = 0) -> Task:
-    w = workload or dense()
-    return Task.of(w, LIMITS, ("host_matmul",), rows_up_to(hi), seed)
+    found = Task.of(workload or dense(), LIMITS, ("host_matmul",), rows_up_to(hi), seed)
+    return DescribedTask(**{f.name: getattr(found, f.name) for f in fields(found)})
 
 
 def rows_up_to(hi: int) -> ShapeDemand:
@@ -118,6 +141,8 @@ _SPACES: dict[str, tuple[TileConfig, ...]] = {}
 
 
 def _space(task: Task) -> tuple[TileConfig, ...]:
+    """One configuration of those that take equally long."""
     if task.workload.key not in _SPACES:
-        _SPACES[task.workload.key] = task.lattice().configs
+        seen = {(c.mr, c.exact_tails, c.columns, c.nv, c.pack, c.prefetch, c.lanes, c.mc): c for c in task.lattice().configs}
+        _SPACES[task.workload.key] = tuple(seen.values())
     return _SPACES[task.workload.key]

@@ -43,7 +43,7 @@ def run(task: Task, trials: int, options: TuneOptions | None = None, log: Tuning
 def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
     task = dense_task()
     tuned, runner = run(task, 320, TuneOptions(threads=threads))
-    found = np.array(regret(task, tuned, task.points.thin(40).shapes, threads))
+    found = np.array(regret(task, tuned, task.points.thin(16).shapes, threads))
     assert np.exp(np.log(1 + found).mean()) < 1.08
     assert np.quantile(found, 0.9) < 0.25
     assert len(tuned.configs) <= 8
@@ -264,7 +264,7 @@ def softmax() -> Workload:
 
 def test_what_a_single_kernel_serves_is_told_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver of a farm asks it of the default kernels, while another process holds the costs of the whole space."""
-    lattice, made = dense_task().lattice(), list[int]()
+    lattice, made = Task.lattice(dense_task()), list[int]()
     described = lattice.kernel_cost
     monkeypatch.setattr(lattice, "kernel_cost", lambda index: made.append(index) or described(index))
     space = FeatureSpace(form_of(lattice), [(("d0", n),) for n in (1, 64)])

@@ -54,6 +54,26 @@ def they_are_one_launch_and_one_node(fake: FakeState) -> None:
     assert not fake.errors
 
 
+def results_lie_where_donated_tensors_did(fake: FakeState) -> None:
+    """A step of an optimizer is one launch and no copy."""
+    torch, g = torch_of(fake), ops.Graph()
+    for n, size in enumerate(SIZES):
+        g.output(g.input(f"x{n}", list(size)) * 2.0 + g.input(f"y{n}", list(size)), name=f"z{n}")
+    fn = tw.compile(g, target="cuda:sm_90a", donate=[f"x{n}" for n in range(len(SIZES))], options={"graphs": "off"})
+    arrays = [a for pair in zip(given(1), given(2), strict=True) for a in pair]
+    values = [torch.tensor(x) for x in arrays]
+    with on_stream(torch) as stream:
+        fake.log.clear()
+        results = fn(*values)
+        stream.sync()
+        done = [name for name, _ in fake.log if "Launch" in name or "DtoD" in name]
+        assert done == ["cuLaunchKernelEx"], done
+        assert all(r is v for r, v in zip(results, values[::2], strict=True))
+        for x, y, z in zip(arrays[::2], arrays[1::2], results, strict=True):
+            np.testing.assert_allclose(z.get(), x * 2 + y, 1e-6)
+    assert not fake.errors
+
+
 def a_capture_keeps_what_it_was_given(fake: FakeState) -> None:
     """The launch in the graph has its entries by value, from a stack that is gone when it runs."""
     torch, fn = torch_of(fake), model("off")

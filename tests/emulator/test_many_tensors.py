@@ -92,6 +92,23 @@ def test_a_step_over_many_tensors(name: str, sizes: tuple[Size, ...], launches: 
             np.testing.assert_allclose(a, b, 2e-5, 1e-5)
 
 
+@pytest.mark.parametrize("target", ["emulator:sm_90a", "emulator:sm_80"])
+def test_elementwise_results_lie_where_donated_tensors_did(target: str) -> None:
+    """Nothing is copied and nothing kept beside them; bits are those of a step that has memory of its own for its results."""
+    plain = compiled("moments", MIXED, target)
+    names = [name for n in range(len(MIXED)) for name in (f"value{n}", f"moment{n}")]
+    fn = tw.compile(moments(MIXED), target=target, donate=names)
+    assert (fn.memory().arena, fn.explain().launches) == (plain.memory().arena, plain.explain().launches)
+    given = arguments(fn)
+    wanted = plain(*given)
+    for seed in (None, 1, 2):
+        device = EmulatorDevice(target.partition(":")[2], seed=seed)
+        taken = [x.copy() for x in given]
+        got = GpuCaller(fn.program, fn._bundle.code, fn._bundle.constants, device)(*taken)
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_sums_of_few_elements_have_no_parts() -> None:
     """Equal reductions of whole tensors have parts only where one of them does."""
     sizes = ((3, 8), (8,), (8,), (5, 8), (2, 4))

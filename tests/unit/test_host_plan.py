@@ -43,7 +43,7 @@ def test_a_result_is_copied_where_its_own_call_still_reads_the_buffer(body: str,
 
 
 def test_results_of_one_call_that_take_buffers_which_it_reads_are_copied_each() -> None:
-    """As in a step of an optimizer: a call gives new values of two arguments that it reads."""
+    """Where nothing may lie over what its own call reads, as in a batch of sequences on a GPU."""
     y = '%y: tensor<?x8xf32> {tw.dims = ["B", 8]}'
     body = (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id")
             + generic("b", "%a, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"))
@@ -67,7 +67,7 @@ def planned_together(arguments: list[str], body: str, results: str, donated: lis
     text = run(model(arguments, body, results, ", ".join([T] * results.count("%"))), graph_passes())
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        return plan_of(module, workloads_of(module), donated, together=True)
+        return plan_of(module, workloads_of(module), donated, together=True, over=True)
 
 
 def test_elements_are_written_over_what_their_own_call_reads() -> None:
@@ -75,6 +75,14 @@ def test_elements_are_written_over_what_their_own_call_reads() -> None:
     plan = planned_together([X, Y], BOTH, "%a, %b", [(0, 0), (1, 1)])
     assert plan.steps == [Launch((0,))] and plan.in_place == {plan.calls[0].workload.key}
     assert [o.place for o in plan.calls[0].operands] == [CallerMemory(n) for n in range(4)]
+
+
+def test_on_a_gpu_each_call_is_alone_and_nothing_is_copied_either() -> None:
+    text = run(model([X, Y], BOTH, "%a, %b", f"{T}, {T}"), graph_passes())
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        plan = plan_of(module, workloads_of(module), [(0, 0), (1, 1)], over=True)
+    assert plan.steps == [Launch((0,))] and plan.in_place == {plan.calls[0].workload.key}
 
 
 @pytest.mark.parametrize(("body", "result"), [

@@ -166,7 +166,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         extents = {} if ragged or cut.alone or isinstance(limits, HostLimits) else extents_of(workloads)
         alike = {name: own.key for name, own in extents.items()}
         on_host = isinstance(limits, HostLimits)
-        plan = plan_of(module, workloads, donated, on_host, alike, strided=on_host and not ragged and not donated)
+        plan = plan_of(module, workloads, donated, on_host, alike, strided=on_host and not ragged and not donated,
+                       over=on_host or not ragged)
         if on_host and not ragged and not donated:
             plan = with_strips(plan, Costs(Machine.of(speeds_of(limits)), cut.strips))
         if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
@@ -179,7 +180,8 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
                 plan = with_block_tables(plan)
                 workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}
         on_gpu = isinstance(limits, GpuLimits)
-        workloads = dict(with_predicates(workloads, plan) if on_gpu else with_in_place(workloads, plan.in_place))
+        workloads = with_in_place(workloads, plan.in_place)
+        workloads = dict(with_predicates(workloads, plan)) if on_gpu else workloads
     return OutlinedModel(compilation, ingested, bound, donated, distinct(workloads), plan, numbers, cut, graph)
 
 

@@ -64,6 +64,8 @@ def with_entries(plan: HostPlan, extents: Mapping[str, AnyExtents]) -> HostPlan:
             key = general.key, str(segments)
             if key not in made:
                 made[key] = segmented(general, segments)
+            if any(plan.calls[n].workload.key in plan.in_place for n in part):
+                plan.in_place.add(made[key].key)
             for n in part:
                 own = plan.calls[n]
                 values = extents[own.workload.key].extents

@@ -95,8 +95,8 @@ class HostPlan:
         return ShapeRange(tuple((n, Dim(int(self.bounds[n][0]), int(self.bounds[n][1]))) for n in names))
 
 
-def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-            together: bool = False, alike: Mapping[str, object] | None = None, strided: bool = False) -> HostPlan:
+def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]], together: bool = False,
+            alike: Mapping[str, object] | None = None, strided: bool = False, over: bool = False) -> HostPlan:
     """The plan of an outlined module.
 
     Args:
@@ -105,16 +105,17 @@ def plan_of(module: ir.Module, workloads: Mapping[str, Workload], donated: Seque
         together: are independent calls launched together?
         alike: by function name, equal for those of which independent calls are one launch, where others are launched alone.
         strided: may rows of inputs lie apart?
+        over: may results lie where what their own call reads does?
     """
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
-    return _Planner(named, workloads, donated, together, alike or {}, strided).run()
+    return _Planner(named, workloads, donated, together, alike or {}, strided, over).run()
 
 
 class _Planner:
     """Reads the outlined @main, with its branches and loops."""
 
     def __init__(self, named: Mapping[str, ir.Operation], workloads: Mapping[str, Workload], donated: Sequence[tuple[int, int]],
-                 together: bool, alike: Mapping[str, object], strided: bool) -> None:
+                 together: bool, alike: Mapping[str, object], strided: bool, over: bool) -> None:
         self.functions, self.main = named, (main := named[MAIN])
         self.workloads, self.donated = workloads, donated
         self.block = main.regions[0].blocks[0]
@@ -134,7 +135,7 @@ class _Planner:
         self.owned: set[str] = set()  # names of others into whose buffers parts are put, so that they begin in one of the loop's
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
-        self.together, self.alike = together, alike
+        self.together, self.alike, self.over = together, alike, over
         self.phases: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
         self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
@@ -269,7 +270,7 @@ class _Planner:
         """Does the last call that reads a donated buffer, and no other at that moment, write this result over it?"""
         made = owner(result)
         others = [op for op in self.readers[given] if op != made]
-        if made is None or made.name != "func.call" or not self.together or \
+        if made is None or made.name != "func.call" or not self.over or \
                 any(self.moments[op].last >= self.moments[made].first for op in others):
             return False
         workload = self.workloads[callee_of(made)]

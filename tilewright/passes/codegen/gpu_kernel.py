@@ -17,7 +17,7 @@ from tilewright.passes.codegen.emit import Memory, all_of, byte_width, gep, inte
 from tilewright.passes.codegen.gpu_memory import WIDEST, GpuMemory
 from tilewright.passes.codegen.index import Index, select
 from tilewright.passes.codegen.kernel_frame import KernelFrame, TensorSlot
-from tilewright.passes.linalg.symbolic import PREDICATE, SEGMENTS, WHOLE_TILES
+from tilewright.passes.linalg.symbolic import IN_PLACE, PREDICATE, SEGMENTS, WHOLE_TILES
 from tilewright.passes.mlir import ir, llvm, nvvm, operations
 from tilewright.passes.spaces.segments import Segments
 from tilewright.runtime.program.kernel import OUTER, Launch, MicroKernel, Param, offset_symbol, stride_symbol
@@ -282,11 +282,11 @@ class GpuKernel(KernelFrame):
         return found
 
     def _create(self, symbol: str, min_blocks_per_sm: int, cluster: int) -> ir.Block:
-        inputs = sum(not slot.result for slot in self.operands)
+        inputs, apart = sum(not slot.result for slot in self.operands), IN_PLACE not in self.fn.attributes
         arguments = []
         for number, (t, param) in enumerate(zip(self.slot_types, self.params, strict=True)):
             readonly = ", llvm.readonly" if param.kind == "pointer" and param.index < inputs else ""
-            attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") else ""
+            attributes = f" {{llvm.noalias{readonly}}}" if param.kind in ("pointer", "workspace") and apart else ""
             if param.kind == "tensor_map":
                 by_value = f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>, llvm.align = {MAP_ALIGNMENT} : i64"
                 attributes = f" {{{by_value}, nvvm.grid_constant}}"

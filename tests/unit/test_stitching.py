@@ -28,6 +28,7 @@ from tilewright.passes.partition.rules import PRODUCT_ROWS, rules_named
 from tilewright.passes.pipeline.pass_registry import passes_from_text
 from tilewright.passes.spaces.gpu import mma_rows, mma_rows_gain
 from tilewright.passes.spaces.gpu.mma_rows_gain import RowsOfProduct
+from tilewright.passes.spaces.gpu.mma_rows_heuristics import Thresholds
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import OptionError
@@ -100,6 +101,21 @@ def kept_apart(plan: Plan) -> str:
     return reason
 
 
+@pytest.fixture
+def as_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch takes as long as is predicted, which none that was measured did."""
+    monkeypatch.setattr(mma_rows_gain, "Thresholds", partial(Thresholds, measured_percent=100))
+
+
+def test_by_what_was_measured_two_launches_are_the_default() -> None:
+    """Of those that an H200 was asked about, at the rows where one launch comes nearest."""
+    for columns, depth in ((128, 128), (256, 256), (512, 512), (256, 64)):
+        assert "of the time of two" in kept_apart(planned(rows_of(columns, depth)))
+        shape = RowsOfProduct(columns, depth, DType.F16, DType.F16, DType.F16, 2, 2)
+        assert all(one > two for two, one in (mma_rows_gain.cycles(shape, rows, H100) for rows in (128, 1024, 4096)))
+
+
+@pytest.mark.usefixtures("as_predicted")
 @pytest.mark.parametrize("dtype,precision", [("f16", "f32"), ("bf16", "f32"), ("f32", "tf32"), ("f32", "bf16")])
 def test_a_narrow_product_is_one_kernel_with_its_rows(dtype: str, precision: str) -> None:
     plan = planned(rows_of(dtype=dtype), precision=precision)
@@ -127,6 +143,7 @@ def test_what_is_predicted_to_lose_is_one_where_all_are_asked_for() -> None:
     assert not planned(rows_of(), strips="never").stitched
 
 
+@pytest.mark.usefixtures("as_predicted")
 def test_the_rule_may_be_left_out_and_a_product_kept_apart() -> None:
     others = tuple(rule.name for rule in rules_named() if rule.name != PRODUCT_ROWS)
     assert not planned(rows_of(), rules=others).stitched
@@ -142,6 +159,7 @@ def test_bad_options_are_named(text: str, message: str) -> None:
         passes_from_text(text)
 
 
+@pytest.mark.usefixtures("as_predicted")
 def test_the_prediction_follows_what_two_launches_pass_through_memory() -> None:
     narrow = RowsOfProduct(128, 128, DType.F16, DType.F16, DType.F16, 2)
     for rows in (16, 1 << 10, 1 << 16):
@@ -164,6 +182,7 @@ def test_configurations_are_legal_and_fill_shared_memory_only() -> None:
     assert heights == {"sm_86": [16, 32], "sm_90a": [16, 32, 64]}
 
 
+@pytest.mark.usefixtures("as_predicted")
 def test_a_product_may_be_one_with_its_rows_from_a_number_of_rows_on() -> None:
     """Few blocks of many columns leave most of a GPU idle."""
     graph, calls = rows_of(768, 64), {}
@@ -195,6 +214,7 @@ class Planted:
         return replace(made, kernel=msgspec.structs.replace(made.kernel, spills=8)) if bad else made
 
 
+@pytest.mark.usefixtures("as_predicted")
 @pytest.mark.parametrize("spills", [False, True])
 def test_a_kernel_that_fails_or_spills_comes_back_as_two(spills: bool) -> None:
     compilation = Compilation(rows_of(16, 16), {"T": (1, 4)}, full_target("emulator:sm_80"), tw.CompileOptions())

@@ -16,11 +16,16 @@ _ALONE = (1, 2, 4, 8, 16, 0)  # single elements of a row that a thread holds
 
 @dataclass(frozen=True)
 class Thresholds:
-    """None is measured: there was no GPU."""
+    """waves is not measured."""
 
     waves: int = threshold(1, unit="waves of blocks, one a multiprocessor, up to which they have fewer rows",
                            operator="dense_768x2304",
                            results="not measured: a block reads all of the second factor, with twice the rows half as often")
+    measured_percent: int = threshold(208, unit="percent of its predicted time that one launch takes, where it was to gain",
+                                      operator="dense_768x2304",
+                                      results="h200-training.jsonl: dense_layernorm_128x128 at 4096 rows takes 1.34 of two "
+                                      "launches where .64 was predicted, at 128 rows 1.06 where .63 was; dense_softmax_64x256 "
+                                      ".99-1.28 where .75-.80 was")
 
 
 def default(workload: Workload, limits: GpuLimits,

@@ -142,6 +142,7 @@ def assembled(model: OutlinedModel, tables: Tables | None = None) -> CompiledFun
                             llvm_ir=bundle.llvm_ir)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(0, 24, 3))
 def test_the_arena_holds_what_is_read(seed: int) -> None:
     plan = outlined(Structured(seed).text, {"N": (0, 6), "T": (0, 7)}).plan

@@ -40,6 +40,7 @@ def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], see
     return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, **given) for d in dims)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul_of_any_extents(layout: str) -> None:
     assert sweep(contraction(LAYOUTS[layout]), FREE, "MNK", SIZES) == len(SIZES)
@@ -53,6 +54,7 @@ def test_matmul_with_vector_copies(layout: str, config: str) -> None:
     assert sweep(contraction(LAYOUTS[layout]), config, "MNK", sizes, seed=3) == len(sizes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul_of_any_extents_with_turned_copies(layout: str) -> None:
     config = "simt{bm=32 bn=64 bk=8 tm=4 tn=8 stages=3 vec=1 transpose-on-copy=true fragment-k=1 group-m=1}"
@@ -80,6 +82,7 @@ def test_batches(maps: str) -> None:
     assert sweep(case, VECTOR, order, [(2, 8, 12, 16), (3, 36, 68, 20)]) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("epilogue", [RELU, TANH])
 @pytest.mark.parametrize("config", [FREE, VECTOR, "simt{bm=64 bn=64 tm=8 tn=8 split-k=2}"])
 def test_epilogues(config: str, epilogue: str) -> None:
@@ -108,6 +111,7 @@ def test_element_types(element: str) -> None:
     assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=2}", "MNK", [(8, 8, 8), (34, 36, 18)]) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("element", ["i8", "f8E4M3FN", "f8E5M2", "f16", "bf16"])
 def test_narrow_elements_are_widened(element: str) -> None:
     """What tensor cores take on the machines that have them."""

@@ -66,6 +66,7 @@ def test_formats_and_tails(name: str, rows: int) -> None:
     check(weight, f"gpu_codes{{rows={height} warps=2 unroll=1 min-blocks-per-sm=1 {options}}}", rows)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", ["warps=2 cluster-k=2", "warps=2 split-k=4", "warps=2 cluster-k=4 unroll=2 ahead=true",
                                      "warps=4 ahead=true unroll=1"])
 @pytest.mark.parametrize("weight", [Coded(40, 640, 4, 64, "u8"), Pooled(40, 576)], ids=["codes", "pool"])
@@ -135,6 +136,7 @@ def test_codes_that_are_no_exact_pairs_go_by_f32(weight: Coded) -> None:
     check(weight, "gpu_codes{rows=8 warps=1 unroll=1 bytes=16 vec=8 tensor=true min-blocks-per-sm=1}", 3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("weight", [
     Coded(64, 512), Coded(64, 512, element="f16", scales="f16"), Coded(64, 512, element="f16"),

@@ -35,6 +35,7 @@ def test_matmul(layout: str, element: str) -> None:
     assert sweep(case, FREE, "MNK", ODD) == len(ODD)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_few_rows_on_the_narrow_side(layout: str) -> None:
     case = product(LAYOUTS[layout], epilogue="tanh", out="f16") if layout != "transposed_result" else product(LAYOUTS[layout])
@@ -62,6 +63,7 @@ def test_few_rows_of_bytes_on_the_narrow_side() -> None:
         assert sweep(product(LAYOUTS[layout], "i8"), config, "MNK", [(16 if layout == "tn" else 1, 80, 144)]) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("element,config", [("i8", "mma{bm=32 bn=32 bk=64 wm=16 wn=16 stages=2 vec=16}"),
                                             ("f32", "mma{bm=32 bn=32 bk=16 wm=32 wn=16 stages=3 vec=4 tf32=true}")])
@@ -75,6 +77,7 @@ def test_other_types(element: str, config: str, layout: str) -> None:
     assert sweep(case, free, "MNK", [(7, 9, 5), (33, 35, 65)]) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("element", ["f8E4M3FN", "f8E5M2"])
 def test_8_bit_floats(element: str, layout: str) -> None:
@@ -140,6 +143,7 @@ def test_alignment_is_guarded() -> None:
     assert sweep(case, FREE, "MNK", [(24, 16, 8)], pads={0: (0, 3), 1: (0, 1)}, offsets={0: 1}) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_any_order_of_warps_and_copies(stages: int, seed: int) -> None:

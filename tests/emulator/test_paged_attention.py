@@ -114,6 +114,7 @@ def verify(model: Model, config: str, sizes: Mapping[str, int], lengths: list[in
     np.testing.assert_allclose(got.reshape(want.shape).astype(float), want, atol=4e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [DECODE, PARTS])
 @pytest.mark.parametrize("lengths", [[0, 1, 1 << 30], [37, 16, 80], [-5, 17, 33]], ids=str)
 def test_a_step_of_decoding(config: str, lengths: list[int]) -> None:

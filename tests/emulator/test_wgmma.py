@@ -208,7 +208,7 @@ STREAMED = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=3 streamed=true}",
             "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=5 group-m=2 vec=1 streamed=true}",
             "wgmma{bm=128 bn=64 stages=2 blocks=4 copied=true cluster-n=2 streamed=true}",
             "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=8 cluster-m=2 cluster-n=2 deep=2 streamed=true}"]
-SHARED_OUT = [(136, 200, 136), (136, 72, 328), (8, 8, 8), (64, 64, 1096), (72, 136, 0), (328, 136, 200)]
+SHARED_OUT = [(136, 200, 136), (136, 72, 328), (8, 8, 8), (64, 64, 584), (72, 136, 0)]
 
 
 @pytest.mark.parametrize("layout,config,seed", [("nn", STREAMED[0], None), ("nt", STREAMED[1], 0), ("tn", STREAMED[2], 1),
@@ -233,7 +233,7 @@ def test_steps_of_batches_and_bytes_shared_evenly(layout: str, element: str, con
 def test_steps_are_shared_alike_on_every_device() -> None:
     """Where a device holds fewer blocks than share the steps, a block does what several would, and the sums have the same bits:
     those of four parts of k in their order, not those of the whole."""
-    case, sizes = product("m k,n k,m n"), {"M": 64, "N": 64, "K": 1024}
+    case, sizes = product("m k,n k,m n"), {"M": 64, "N": 64, "K": 512}
     arrays = [random(t, sizes, i) for i, t in enumerate(case.inputs)]
 
     def run_on(multiprocessors: int | None, config: str) -> np.ndarray:
@@ -242,7 +242,7 @@ def test_steps_are_shared_alike_on_every_device() -> None:
         return run(case.text, config, sizes, [Placed(a) for a in arrays], outputs, arch=ARCH, device=device)[0]
 
     tile = "wgmma{bm=64 bn=64 consumers=1 stages=3"
-    shared = [run_on(units, f"{tile} blocks=4 streamed=true}}") for units in (None, 4, 3, 1)]
+    shared = [run_on(units, f"{tile} blocks=4 streamed=true}}") for units in (None, 3, 1)]
     np.testing.assert_array_equal(shared[0], run_on(None, f"{tile} blocks=0 split-k=4}}"))
     for other in shared[1:]:
         np.testing.assert_array_equal(shared[0], other)
@@ -299,7 +299,7 @@ def test_a_changed_store_is_found(piece: str, wanted: set[str]) -> None:
     config = MUTANT.replace("}", " copied=true}")
     text = build(product("m k,n k,m n").text, config, ARCH).code.decode()
     assert broken(text, 1, config) == ""
-    assert wanted & {broken(re.sub(piece, "", text), seed, config) for seed in (None, 0, 1, 2)}
+    assert any(broken(re.sub(piece, "", text), seed, config) in wanted for seed in (0, None, 1, 2))
 
 
 @pytest.mark.sampled(2)

@@ -42,6 +42,7 @@ def test_lengths_and_masks(mask: str, config: str, sizes: list[tuple[int, ...]])
 TILES = "wgmma_attention{bn=64 blocks=2 pingpong=true}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mask,config,sizes", [
     ("causal", TILES, [(2, 200, 200), (1, 1, 1), (1, 150, 40), (0, 3, 3)]), ("", TILES, [(3, 130, 100)]),
     ("row", "wgmma_attention{consumers=1 bn=64 stages=3 blocks=3}", [(5, 70, 130)]),

@@ -149,6 +149,7 @@ def test_products_with_the_work_on_their_rows_have_no_spills(name: str, arch: st
     assert built.kernel.shared_bytes == parsed.shared_bytes(4 if name == "tf32" else 2, kept, rows) <= most
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name,arch", list(zip(BYTES, itertools.cycle(["sm_89", "sm_90a"]))))
 def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
@@ -203,6 +204,7 @@ def test_wgmma_has_no_spills_and_its_registers_suffice(name: str) -> None:
     assert entry.registers <= multiplies
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name", WGMMA_ATTENTION)
 def test_attention_of_warpgroups_has_no_spills(name: str) -> None:

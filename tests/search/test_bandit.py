@@ -101,6 +101,7 @@ def latency_after(policy: Policy, slots: int, seed: int = 0) -> float:
     return bandit.latency
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["ucb", "epsilon", "softmax", "thompson"])
 def test_policies_with_a_belief_find_the_arm_that_pays(name: str) -> None:
     slots = 8

@@ -45,6 +45,7 @@ def searched(task: Task, crossing: int, steps: int = 1, slow: float = 1.0) -> tu
     return tuner.best(), log, seconds
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("crossing", [4, 13, 24, 40, 70])
 def test_threads_are_used_from_where_they_pay_after_a_few_measurements(crossing: int) -> None:
     task = dense_task(workload=dense(64, 64))

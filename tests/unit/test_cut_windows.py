@@ -28,6 +28,7 @@ def window(most: int, extent: int, stride: int, dilation: int, pads: tuple[int, 
     return cut, left
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("most", "extent"), [*product(range(1, 5), range(1, 8))])
 def test_results_are_the_same(most: int, extent: int) -> None:
     """All axes of up to `most` elements, whatever the padding, the steps and the dilation."""

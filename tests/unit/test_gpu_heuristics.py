@@ -39,6 +39,7 @@ def config_at(family: str, work: Workload, limits: GpuLimits, **dims: int) -> Ti
     return configs[select(root, dims).kernel]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family,work,limits,dim,most,fixed", [
     ("simt", FREE, A100, "M", 32, {"N": 768, "K": 768}),
     ("simt", FREE, A100, "M", 2 * 108 * 128 * 128 // 768, {"N": 768, "K": 768}),

@@ -54,6 +54,7 @@ def check(coded: Coded, config: HostCodesConfig, target: str, rows: tuple[int, .
         assert got[0].tobytes() == got[1].tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", BOTH)
 @pytest.mark.parametrize("coded", [FORMATS[1], FORMATS[9]], ids=str)
 def test_untuned_configurations(coded: Coded, target: str) -> None:
@@ -165,6 +166,7 @@ def test_bytes_and_groups_beyond_the_last_code_are_not_read() -> None:
     assert np.allclose(tw.compile(g)(x), want, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bits", [3, 5, 6, 7])
 def test_every_code_of_several_tensors_exactly(bits: int) -> None:
     """Few rows decode in registers, many to a panel; rows of one 1 each give the weights themselves."""

@@ -24,6 +24,7 @@ def tiled(fn: tw.DynamicFunction) -> bool:
     return any(kernel.tiles for table in fn.program.tables for kernel in table.kernels)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("k,n", [(64, 96), (96, 47), (50, 40)])
 def test_linear_layers(k: int, n: int, constant: bool) -> None:

@@ -42,6 +42,7 @@ def legal(found: object, kind: int, limits: object) -> list[HostPoolsConfig]:
     return [pick(mine, key=lambda c: (c.mc, c.groups, c.columns)) for mine in of_rows for pick in (min, max)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_is_exact(case: tuple, kind: int) -> None:
@@ -54,6 +55,7 @@ def test_every_block_is_exact(case: tuple, kind: int) -> None:
         check(made, found, config, "host", bits, zero)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bits", range(1, 9))
 def test_every_width_and_zero_is_exact(bits: int, kind: int) -> None:
@@ -64,6 +66,7 @@ def test_every_width_and_zero_is_exact(bits: int, kind: int) -> None:
         check(made, found, config, "host", bits, zero)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_model_of_all_widths(kind: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:

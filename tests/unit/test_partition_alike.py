@@ -88,6 +88,7 @@ def _pair(fn: ir.Operation) -> list[tuple[int, int]]:
     return [(numbers[0], numbers[1])]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_equal_parts_as_calls_of_one_function_give_the_same(seed: int, columns: bool) -> None:

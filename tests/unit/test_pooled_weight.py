@@ -32,6 +32,7 @@ def weight(codes: np.ndarray, codebooks: np.ndarray, scales: np.ndarray) -> np.n
     return np.asarray(values).reshape(len(codes), -1) * scales.reshape(-1, 1).astype(np.float64)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("books,bits,kind", [(2, 8, "i1"), (1, 8, "i1"), (1, 6, "i2"), (4, 8, "i4")])
 def test_products_with_books(books: int, bits: int, kind: str) -> None:
     given = aqlm(books, bits, kind=kind)

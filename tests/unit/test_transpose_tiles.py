@@ -68,6 +68,7 @@ def check(turn: str, element: str = "f32", low: int = 0, operands: int = 1, conf
         np.testing.assert_array_equal(out.astype("f8"), wanted.astype("f8"), f"{sizes}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("turn", ["last", "first"])
 @pytest.mark.parametrize("low,operands", [(0, 1), (3, 1), (2, 2)])
 def test_whole_and_partial_tiles(turn: str, low: int, operands: int) -> None:

@@ -94,7 +94,9 @@ class WgmmaQueue:
         """For each warp: are the registers `names` those of a product in flight; do they only overlap with one?"""
         same, overlap = np.zeros(len(warps), dtype=bool), np.zeros(len(warps), dtype=bool)
         for p in self.pending:
-            busy = np.isin(warps, p.warps[~p.done])
+            running = np.zeros(self.warps, dtype=bool)
+            running[p.warps[~p.done]] = True
+            busy = running[warps]
             if p.names == names:
                 same |= busy
             elif set(p.names) & set(names):
@@ -114,8 +116,10 @@ class WgmmaQueue:
     def drift(self, machine: Machine, warps: Array) -> None:
         """With a seed: finish what these warps have in flight, some of the time."""
         if machine.rng is not None and machine.rng.random() < _FINISHES:
+            here = np.zeros(self.warps, dtype=bool)
+            here[warps] = True
             for p in self.pending:
-                due = ~p.done & np.isin(p.warps, warps)
+                due = ~p.done & here[p.warps]
                 if due.any():
                     _compute(machine, p, due)
             self.pending = [p for p in self.pending if not p.done.all()]

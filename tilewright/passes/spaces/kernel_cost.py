@@ -48,7 +48,8 @@ class GpuBlock:
     that the kernel does. most: blocks that are launched at most, each taking one tile after the other; 0 for one block a tile.
     beside: blocks that a unit is for; cluster: blocks that are launched together. hidden: share of `once` that the steps of the
     next tile hide. streamed: the `most` blocks share the steps of all tiles evenly; where these are no whole tiles each,
-    `partial` is of what they leave of a tile and `launches` counts the one that joins them.
+    `partial` is of what they leave of a tile and `launches` counts the one that joins them. together: blocks are in step with
+    each other, as tensor copies keep them, so that those beside and below each other ask for the same at once.
     """
 
     threads: int
@@ -59,7 +60,7 @@ class GpuBlock:
     along: str = ""
     depth: int = 1
     chain: float = 0.0
-    ahead: int = 0
+    ahead: float = 0.0
     parts: int = 1
     partial: int = 0
     launches: int = 1
@@ -68,6 +69,7 @@ class GpuBlock:
     cluster: int = 1
     hidden: float = 0.0
     streamed: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True)

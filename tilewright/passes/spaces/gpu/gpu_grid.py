@@ -21,6 +21,7 @@ _JOIN = 2.0  # times as long as reading the sums once
 _CACHED = 32 << 20  # bytes of them that stay in the L2 cache
 _TOGETHER = 0.65  # how the issue slots that are filled grow with the warps of a scheduler, as a power
 _TURN = 300.0  # cycles between the end of a block and the first step of the next in its place
+_GATHERED = 300.0  # cycles until blocks of a cluster have begun, and ended, together: by 720 times of an H200
 _OF_BLOCKS = tuple(f.name for f in fields(GpuBlock) if f.name not in ("step", "once", "along"))
 _OF_LOADS = tuple(f.name for f in fields(Load))
 
@@ -125,7 +126,7 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     steps = np.maximum(1.0, np.ceil(extent / (c["depth"] * parts)))
     shared = Sharing.of(c, units, steps)
     blocks, steps = np.where(shared.evenly, most, blocks), np.where(shared.evenly, shared.steps, steps)
-    l2 = l2_rate(blocks, limits)
+    l2 = l2_rate(blocks, limits, c["together"] > 0)
     pipes: dict[str, Floats | float] = {"issue": rates.issue, "shared": 1.0, "bytes": l2, "matrix": rates.matrix}
     shared_out = reduce(np.maximum, [(steps * c[f"step.{n}"] + shared.pieces * c[f"once.{n}"]) / rate
                                      for n, rate in pipes.items()])
@@ -135,8 +136,9 @@ def grid_of(c: Mapping[str, Floats], units: Floats, extent: Floats, bytes_: Floa
     step, once = (reduce(np.maximum, [c[f"{part}.{n}"] / rate for n, rate in pipes.items()]) for part in ("step", "once"))
     once = once * shared.pieces
     step = step + c["chain"]
-    step = np.where(ahead > 0, np.maximum(step, rates.latency / np.maximum(ahead, 1.0)), step)
-    start = np.broadcast_to(rates.latency + _TURN, blocks.shape)
+    arriving = rates.latency + np.where(c["together"] > 0, c["step.bytes"] / l2, 0.0)
+    step = np.where(ahead > 0, np.maximum(step, arriving / np.where(ahead > 0, ahead, 1.0)), step)
+    start = np.broadcast_to(rates.latency + _TURN + np.where(c["beside"] > 1, _GATHERED, 0.0), blocks.shape)
     behind = once * c["hidden"]
     alone = np.where(most > 0, 0.0, start) + steps * step + once - behind
     in_place = np.where(most > 0, np.minimum(c["resident"], np.maximum(1.0, most // every)), c["resident"])

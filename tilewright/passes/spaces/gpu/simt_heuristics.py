@@ -9,6 +9,7 @@ from itertools import product
 from tilewright.passes.spaces.gemm_operands import row_and_column_extents
 from tilewright.passes.spaces.gpu import simt_cost
 from tilewright.passes.spaces.gpu.default_tree import reached
+from tilewright.passes.spaces.gpu.gemv import ROWS
 from tilewright.passes.spaces.gpu.gemv_heuristics import few_rows_first
 from tilewright.passes.spaces.gpu.predicted import Wanted, by_rows
 from tilewright.passes.spaces.gpu.simt import SimtConfig, why_invalid, widest_bytes
@@ -41,6 +42,11 @@ class Thresholds:
     predicted_kernels: int = threshold(6, unit="configurations whose predicted times are compared where only rows are unknown",
                                        operator="dense_768x2304",
                                        results="H200: the fastest predicted of 12 took 1.00-1.09 of the fastest, at 9 sizes")
+    large_weights: int = threshold(4, unit="2^20 weights, over which more than rows_of_large rows have tiles in shared memory",
+                                   operator="decode_4096x4096",
+                                   results="H200, 16 rows: 24.6 us of 4096 x 4096, not 50.9; of 768 x 2304 10.1, by gemv 7.1")
+    rows_of_large: int = threshold(4, unit="rows, likewise", operator="decode_4096x4096",
+                                   results="H200, 4096 x 4096: 6 rows 23.9 us, not 29.2; x 14336: 4 rows 58.9 by gemv")
 
 
 def default(workload: Workload, limits: GpuLimits,
@@ -79,7 +85,9 @@ def default(workload: Workload, limits: GpuLimits,
     else:
         node = fastest.tree(rows, leaf)
     node = Split(str(left), 0, node, leaf(single)) if left.symbols else node
-    return few_rows_first(workload, limits, *reached(configs, node))
+    weights = (workload.size("k") * workload.size("n")).constant or 0
+    most = thresholds.rows_of_large if fastest is not None and weights > thresholds.large_weights << 20 else ROWS
+    return few_rows_first(workload, limits, *reached(configs, node), most)
 
 
 def candidates(workload: Workload, limits: GpuLimits) -> Iterator[SimtConfig]:

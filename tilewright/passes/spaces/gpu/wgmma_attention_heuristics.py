@@ -41,6 +41,9 @@ class Thresholds:
                                 operator="attention", results=f"{_ON}: 16 in 2.7 us; 32 in 4.9 us by warpgroups")
     short_keys: int = threshold(320, unit="keys up to which a step has 64", operator="attention",
                                 results=f"{_ON}: 128 in 7.5 us, not 8.2; 240 in 16.4 us, not 17.5; from 384 on 128 are better")
+    mma_keys: int = threshold(128, unit="keys, and queries, of heads of up to 64, up to which mma.sync multiplies where tiles of "
+                                        "128 queries are more than a wave", operator="attention",
+                              results="H200, 192 heads of 64: 119 in 7.2 us, by warpgroups 8.2; 165 in 13.2, by those 11.6")
     small_waves: int = threshold(1, unit="waves of tiles of 64 queries, one a multiprocessor, up to which they are blocks",
                                  operator="attention",
                                  results=f"{_ON}: 80, of 192 such tiles, in 6.9 us, in 6.3 us as 96 of 128")
@@ -111,8 +114,12 @@ def default(workload: Workload, limits: GpuLimits,
     if three != again:
         more = area(three) * t.three_faster - area(again) * (t.three_faster + 1)
         many = decided(more, [(0, Leaf(configs.index(three)))], many)
+    several = by_keys(briefly, many)
+    if max(depth, columns) <= BLOCK:
+        few = decided(keys, [(t.mma_keys, rest)], several)
+        several = decided(rows, [(t.mma_keys, few)], several)
     wave = decided(heads * rows.ceildiv(large.bm),
-                   [(t.one_wave * limits.multiprocessors, by_keys(brief, Leaf(configs.index(large))))], by_keys(briefly, many))
+                   [(t.one_wave * limits.multiprocessors, by_keys(brief, Leaf(configs.index(large))))], several)
     blocks = decided(heads * rows.ceildiv(small.bm), [(t.small_waves * limits.multiprocessors, Leaf(configs.index(small)))], wave)
     node = decided(rows, [(t.mma_rows, rest)], blocks)
     both = decided(workload.size("m"), [(t.short_rows, Leaf(configs.index(short)))], node)

@@ -139,8 +139,9 @@ def test_defaults_of_warpgroups(depth: int, columns: int) -> None:
     assert configs[-1] == others[-1]
     assert chosen(root, configs, B=96, M=2048, N=2048).consumers == (3 if (depth, columns) == (64, 64) else 2)
     assert chosen(root, configs, B=96, M=128, N=128).bn == 64
-    assert [chosen(root, configs, B=b, M=128, N=n).blocks for b in (132, 133) for n in (64, 4096)] == (
+    assert [chosen(root, configs, B=b, M=128, N=n).blocks for b in (132, 133) for n in (256, 4096)] == (
         [0, 0, 132, 132] if columns < 256 else [0] * 4)  # two tiles of queries and two steps have no room
+    assert (chosen(root, configs, B=133, M=128, N=64) in others) is ((depth, columns) == (64, 64))
     assert chosen(root, configs, B=12, M=128, N=128).consumers == 1
     assert chosen(root, configs, B=12, M=16, N=4096) in others
 

@@ -124,11 +124,12 @@ def test_steps_are_shared_evenly_where_a_long_k_leaves_a_wave_unfilled() -> None
     assert isinstance(shared, WgmmaConfig) and shared.streamed and shared.blocks == 132
     assert not any(getattr(c, "streamed", False) for c in default_of("wgmma", short, H100)[0])
     even = replace(shared, streamed=False)
-    points = np.array([shared.bm * shared.cluster_m * n for n in (1, 33, 66)], np.float64)
+    workers = shared.blocks // shared.cluster
+    points = np.array([shared.bm * shared.cluster_m * n for n in (1, workers // 2, workers)], np.float64)
     extents = {"batch": 1, "rows": points, "columns": 2 * shared.bn * shared.cluster_n, "depth": 16_384}
     apart, together = predicted([shared, even], long, H100, wgmma_cost, extents)
-    assert apart[0] < 0.5 * together[0]  # 4 tiles for 132 blocks
-    np.testing.assert_allclose(apart[1:], together[1:])  # each block has one tile, or two
+    assert apart[0] < 0.5 * together[0]  # 2 tiles of a cluster for 132 blocks
+    np.testing.assert_allclose(apart[1:], together[1:], rtol=0.06)  # each block has one tile, or two
 
 
 @pytest.mark.parametrize("family,work,costs,candidates", [

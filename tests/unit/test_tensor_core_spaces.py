@@ -60,7 +60,9 @@ def test_rules_of_mma(config: MmaConfig, rule: str | None) -> None:
     (WgmmaConfig(bm=64, blocks=0, consumers=1, cluster_m=4, cluster_k=4), "cluster:"), (WgmmaConfig(deep=3), "deep"),
     (WgmmaConfig(stages=3, deep=2), None), (WgmmaConfig(stages=4, deep=2), "shared-budget"),
     (WgmmaConfig(cluster_m=3), "cluster:"), (WgmmaConfig(cluster_m=2, blocks=131), "cluster:"),
-    (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"), (WgmmaConfig(bn=96), "whole-rows"),
+    (WgmmaConfig(bn=16, cluster_m=4), "cluster-parts"), (WgmmaConfig(bn=96), None),
+    (WgmmaConfig(bn=144, stages=5), None), (WgmmaConfig(bn=144, stages=6), "shared-budget"),
+    (WgmmaConfig(bm=192, bn=224, consumers=3, stages=2), "register-budget"),
     (WgmmaConfig(streamed=True, cluster_n=2, copied=True), None), (WgmmaConfig(streamed=True, blocks=0), "streamed"),
     (WgmmaConfig(streamed=True, pingpong=True), "streamed"),
     (WgmmaConfig(pingpong=True), None), (WgmmaConfig(pingpong=True, blocks=0), "pingpong"),
@@ -73,12 +75,13 @@ def test_rules_of_wgmma(config: WgmmaConfig, rule: str | None) -> None:
 
 
 def test_rules_of_what_memory_runs_along() -> None:
-    """Columns of [n, k] weights are rows of k in shared memory: any number of them. Results leave in boxes of 128 bytes."""
+    """Columns of [n, k] weights are rows of k in shared memory, as many as a tile has; of [k, n] weights copies bring whole rows
+    of 128 bytes."""
     along = dense("M", 768, 768, transposed=True)
-    assert wgmma.why_invalid(WgmmaConfig(bn=96), along, H100) is None
-    assert str(wgmma.why_invalid(WgmmaConfig(bn=96, copied=True), along, H100)).startswith("copied-results")
-    wide = replace(along, outputs=(replace(along.outputs[0], dtype=DType.F32),))
-    assert wgmma.why_invalid(WgmmaConfig(bn=96, copied=True), wide, H100) is None
+    config = WgmmaConfig(bn=96, copied=True)
+    assert wgmma.why_invalid(config, along, H100) is None
+    assert wgmma.stage_bytes(config, along) == config.stage_bytes
+    assert wgmma.stage_bytes(config, dense("M", 768, 768)) == replace(config, bn=128).stage_bytes
     beside = replace(along, outputs=(replace(along.outputs[0], unit_axis=None),))
     assert str(wgmma.why_invalid(WgmmaConfig(copied=True), beside, H100)).startswith("copied-results")
     single = dense("M", 768, 768, "f32", transposed=True)

@@ -93,6 +93,7 @@ def test_train_writes_models_that_are_no_worse(tmp_path: Path, capsys: pytest.Ca
     (first,) = events(capsys, "train", f"{tmp_path}/store", "-o", str(folder))
     assert first["family"] == "host_matmul" and first["records"] == 60 and first["own"]["order"] > 0.8
     assert first["before"] is not None  # that of the package
+    assert first["arithmetic"]["shapes"] == first["own"]["shapes"] == 12 and first["arithmetic"]["regret"] >= 0
     (forced,) = events(capsys, "train", f"{tmp_path}/store", "-o", str(folder), "--force")
     assert forced["written"] and (folder / "host_matmul.model").is_file()
     stored = json.loads((folder / "host_matmul.json").read_text())
@@ -127,3 +128,17 @@ def test_a_colleague_finds_records_and_kernels(tmp_path: Path, monkeypatch: pyte
 
     shelf = shelf_of(store)
     assert shelf is not None and shelf.get(damaged.parent.name + damaged.name) is None
+
+
+def test_a_model_that_arithmetic_beats_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.search.prior import train
+
+    filled(f"{tmp_path}/store/")
+    better, worse = train.Score(0.1, 0.9, 0.0, 3), train.Score(0.1, 0.9, 0.1, 3)
+    monkeypatch.setattr("tilewright.search.prior.shipped.shipped", lambda family: None)
+    for plain, own, written in ((better, worse, False), (worse, better, True)):
+        monkeypatch.setattr(train, "score", lambda model, held, p=plain, o=own: o if model.trained else p)
+        (found,) = events(capsys, "train", f"{tmp_path}/store", "-o", str(tmp_path / "priors"))
+        assert found["written"] is written and found["before"] is None
+        assert found["arithmetic"]["regret"] == pytest.approx(plain.regret)

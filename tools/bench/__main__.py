@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpu-kernels": ("tools.bench.gpu.kernels", "registers, spills and main loops of the GPU families"),
     "gpu-predicates": ("tools.bench.gpu.predicates", "what it costs kernels of the GPU families to go by a byte"),
     "gpu-table": ("tools.bench.gpu.gpu_table", "predicted share of peak of the default GPU kernels, from their SASS"),
+    "gpu-records": ("tools.bench.gpu.kernel_records", "times of kernels in results/ as a log that `logs train` reads"),
     "gpu-ranking": ("tools.bench.gpu.ranking", "how well arithmetic ranks GPU kernels that nobody measured"),
     "report": ("tools.bench.harness.report", "a Markdown summary of results files"),
 }  # fmt: skip

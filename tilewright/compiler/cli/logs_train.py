@@ -21,8 +21,9 @@ def train_command(
 ) -> None:
     """Train a cost model for each kernel family of the logs, and write those that are no worse than what searches start from now.
 
-    Each is judged on workloads that it was not trained on, and so is the model that it would replace: the one in the folder, else
-    the one that ships with the package. `tilewright tune --prior-from FOLDER` starts from the folder.
+    Each is judged on workloads that it was not trained on, and on the same workloads the model that it would replace, the one in
+    the folder, else the one that ships with the package, and what arithmetic predicts without a model. `tilewright tune
+    --prior-from FOLDER` starts from the folder.
     """
     from tilewright.compiler.builder.codegen import limits
     from tilewright.compiler.cli.logs import opened
@@ -53,7 +54,9 @@ def train_command(
             result = msgspec.structs.replace(result, digest=digest_of(path.read_bytes()))
             (output / f"{family}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
         out.event("trained", written=is_written, **msgspec.to_builtins(result))
-        own, old = result.own, result.before
-        scores = (f"{own.order:.3f}" if own else "", f"{own.regret:.2%}" if own else "", f"{old.regret:.2%}" if old else "none")
+        own, old, plain = result.own, result.before, result.arithmetic
+        scores = (f"{own.order:.3f}" if own else "", f"{own.regret:.2%}" if own else "", f"{old.regret:.2%}" if old else "none",
+                  f"{plain.regret:.2%}" if plain else "")
         rows.append((family, result.records, result.workloads, *scores, "written" if is_written else "kept as it was"))
-    out.table(str(output), ("family", "records", "workloads", "pairs in order", "regret of 4 tried", "before", "model"), rows)
+    out.table(str(output), ("family", "records", "workloads", "pairs in order", "regret of 4 tried", "before", "by arithmetic",
+                             "model"), rows)

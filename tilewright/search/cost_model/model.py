@@ -24,6 +24,7 @@ from tilewright.search.space.array_types import Floats, Ints
 
 SCHEMA = 2
 _SMALL = 500  # samples up to which every split is tried
+_PACKED = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 2}]  # trees are words of four bytes
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class CostModel:
 
     def save(self, path: Path) -> None:
         """One file: compressed msgpack, the trees in xgboost's own binary JSON."""
-        path.write_bytes(lzma.compress(msgspec.msgpack.encode(self._stored())))
+        path.write_bytes(lzma.compress(msgspec.msgpack.encode(self._stored()), filters=_PACKED))
 
     @staticmethod
     def load(path: Path, training: Training | None = None) -> CostModel:

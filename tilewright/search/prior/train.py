@@ -1,4 +1,5 @@
-"""Priors from logs: one cost model a kernel family, with scores on workloads that it never saw, beside those of another model.
+"""Priors from logs: one cost model a kernel family, with scores on workloads that it never saw, beside those of another model
+and of arithmetic alone.
 
 A log says what a launch took and on which device; what arithmetic says for that device is divided out (search/cost_model), so
 that logs of many machines teach one model.
@@ -30,7 +31,7 @@ from tilewright.search.space.lattice import Lattice
 SCHEMA = 1
 TRAINING, SMALL = Training(members=3, rounds=32, depth=5), Training(members=3, rounds=24, depth=3)
 _MANY = 4000  # measurements from which trees as deep as those of TRAINING have enough to split
-_FOLDS = 3
+_FOLDS, _FEW = 3, 12  # folds of workloads; up to so many workloads each is a fold
 _MOST = 1500  # measurements of a workload on a device that are learned from
 _LEAST = 24  # measurements from which a model is worth learning
 _TRIED = 4  # kernels that a search would measure first
@@ -57,7 +58,7 @@ class Score(msgspec.Struct, frozen=True):
 
 class Trained(msgspec.Struct, frozen=True):
     """What is written of a family's model. own: held out by folds over workloads. before: of the model that it would take the
-    place of, on the same; None where there is none."""
+    place of, on the same; None where there is none. arithmetic: of what is predicted without any model, on the same."""
 
     family: str
     records: int
@@ -67,6 +68,7 @@ class Trained(msgspec.Struct, frozen=True):
     before: Score | None
     accepted: bool
     digest: str = ""
+    arithmetic: Score | None = None
     schema: int = SCHEMA
 
 
@@ -107,22 +109,23 @@ def train(groups: Sequence[_Group]) -> CostModel:
 
 def trained(family: str, groups: Sequence[_Group], before: CostModel | None) -> tuple[Trained, CostModel | None]:
     """A model of all groups, and what it is worth: each workload is judged by a model that saw only others. It is accepted where
-    it beats the model before, or there is none and its order of kernels is better than chance."""
+    it beats both the model before and arithmetic."""
     records, devices = sum(len(g.records) for g in groups), tuple(sorted({g.records[0].device for g in groups}))
     keys = sorted({g.workload.key for g in groups})
     if records < _LEAST:
         return Trained(family, records, len(keys), devices, None, None, False), None
-    folds = min(_FOLDS, len(keys))
-    scores: list[tuple[Score, Score | None]] = []
+    folds = len(keys) if len(keys) <= _FEW else _FOLDS
+    owns, befores, plain = list[Score](), list[Score](), list[Score]()
     for fold in range(folds if folds > 1 else 0):
         out = set(keys[fold::folds])
-        others = [g for g in groups if g.workload.key not in out]
         held = [g for g in groups if g.workload.key in out]
-        scores.append((score(train(others), held), None if before is None else score(before, held)))
-    own = _mean([s for s, _ in scores])
-    old = _mean([s for _, s in scores if s is not None])
-    accepted = own is None or (own.order > 0.5 if old is None else own.beats(old))
-    return Trained(family, records, len(keys), devices, own, old, accepted), train(groups)
+        owns.append(score(train([g for g in groups if g.workload.key not in out]), held))
+        plain.append(score(CostModel(), held))
+        if before is not None:
+            befores.append(score(before, held))
+    own, old, arithmetic = _mean(owns), _mean(befores), _mean(plain)
+    accepted = own is None or all(own.beats(s) for s in (old, arithmetic) if s is not None)
+    return Trained(family, records, len(keys), devices, own, old, accepted, arithmetic=arithmetic), train(groups)
 
 
 def score(model: CostModel, groups: Sequence[_Group]) -> Score:

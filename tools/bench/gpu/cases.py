@@ -113,6 +113,9 @@ def graph(case: Case) -> Any:
     kinds: Mapping[str, Callable[..., Any]] = {
         "matmul": ops.matmul, "scores": lambda q, k: ops.batch_matmul(q, k, transpose_b=True), "values": ops.batch_matmul,
         "softmax": ops.softmax, "layernorm": ops.layernorm, "attention": ops.attention,
+        "matmul_transposed": lambda x, w: ops.matmul(x, w, transpose_b=True), "rmsnorm": ops.rmsnorm, "gelu": ops.gelu,
+        "attention_causal": lambda q, k, v: ops.attention(q, k, v, causal=True),
+        "bias_relu": lambda x, b: ops.relu(ops.add(x, b)), "swiglu": lambda a, b: ops.multiply(ops.silu(a), b),
     }
     made.output(kinds[case.kind](*given))
     return made

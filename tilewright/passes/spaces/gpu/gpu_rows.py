@@ -42,7 +42,7 @@ class GpuRowsConfig(GpuConfig):
 def space(workload: Workload, limits: GpuLimits) -> Iterator[GpuRowsConfig]:
     """All legal configurations."""
     threads = product((64, 128, 256, 512, 1024), (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
-    for block, walk in product(threads, product((1, 2, 4, 8), (0, 1, 2, 4, 8), (1, 2, 4), (1, 4, 16))):
+    for block, walk in product(threads, product((1, 2, 4, 8), (0, 1, 2, 4, 8, 16), (1, 2, 4), (1, 4, 16))):
         config = GpuRowsConfig(*block, *walk)
         if why_invalid(config, workload, limits) is None:
             yield config

@@ -20,12 +20,18 @@ _PART_BLOCKS = ((128, 1), (256, 1), (256, 4))  # threads of a block that passes 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """None is measured: there was no GPU."""
+    """Only what names records is measured."""
 
     short_elements: int = threshold(8, unit="elements of a row that a thread of a warp holds", operator="softmax_768",
                                     results="not measured: rows of 256 columns in one or two accesses of a thread")
     most_elements: int = threshold(32, unit="elements of a row that a thread holds", operator="softmax_4096",
                                    results="not measured: by occupancy arithmetic, 32 registers beside some 40 of addresses")
+    long_threads: int = threshold(1024, unit="threads of a block that keeps a row of known length", operator="softmax_4096",
+                                  results="h200-training.jsonl: cross_entropy of 30522 columns, held so, takes .60, .93, .79 of "
+                                  "reading them again by 512 threads at 64, 512, 2048 rows; by 1024 .70, .92, .84")
+    long_arithmetic: int = threshold(8, unit="operations on an element of such a row", operator="softmax_4096",
+                                     results="ptxas 13.0: log-sum-exp spills nothing in f32, f16 and bf16, squares of a GELU 112 "
+                                     "bytes")
     spread_columns: int = threshold(1 << 16, unit="columns of a row from which several blocks share it", operator="softmax_4096",
                                     results="not measured: 128 elements for each of 512 threads, against a launch for each sweep")
     spread_rows: int = threshold(4, unit="multiprocessors for each row up to which several blocks share one",
@@ -54,6 +60,9 @@ def default(workload: Workload, limits: GpuLimits,
     safe = GpuRowsConfig(256, WARP, 1, 0, 2, index=64)
     wide, single = _by_length(vec, thresholds), _by_length(1, thresholds)
     if columns.constant is not None and columns.constant < thresholds.spread_columns:
+        kept = GpuRowsConfig(thresholds.long_threads, thresholds.long_threads, vec, thresholds.most_elements // vec, 1)
+        if columns.constant > kept.columns_in_registers // 2 and _leaves_registers(workload, thresholds.long_arithmetic):
+            wide.insert(-1, kept)
         return (next((c for c in wide if columns.constant <= c.columns_in_registers), wide[-1]), safe), Leaf(0)
     spread = GpuRowsConfig(512, 512, 1, 0, 4, blocks=thresholds.spread_blocks)
     shorter = [] if columns.constant is not None else [*wide[:-1], *single]
@@ -98,6 +107,16 @@ def _by_length(vec: int, thresholds: Thresholds) -> list[GpuRowsConfig]:
     short, most = thresholds.short_elements // vec, thresholds.most_elements // vec
     return [GpuRowsConfig(128, WARP, 1, 1, 1), GpuRowsConfig(128, WARP, vec, short, 1), GpuRowsConfig(128, WARP, vec, most, 1),
             GpuRowsConfig(256, 256, vec, most, 1), GpuRowsConfig(512, 512, vec, 0, 2)]
+
+
+def _leaves_registers(workload: Workload, most: int) -> bool:
+    """Are no more than two reductions made of one operand by little arithmetic, and no result that is as wide? All else spills
+    registers beside a long row."""
+    full = max((len(o.dims) for o in workload.inputs), default=0)
+    one = sum(len(o.dims) == full for o in workload.inputs) == 1
+    narrow = all(len(o.dims) < full or o.dims[-1] == Expr.of(1) for o in workload.outputs)
+    each = workload.flops.evaluate(dict.fromkeys(workload.flops.symbols, 1)) / columns_of(workload).evaluate({})
+    return one and narrow and workload.reductions <= 2 and each <= most
 
 
 def _along_columns(workload: Workload) -> bool:

@@ -19,6 +19,11 @@ def subjects(part: str = "") -> dict[str, Subject]:
     return {name: recipe() for name, recipe in (_plain() | _tensor_cores() | _parts()).items() if part in name}
 
 
+def subject(name: str) -> Subject:
+    """The kernel of this name."""
+    return (_plain() | _tensor_cores() | _parts())[name]()
+
+
 def _recipe(*given: object, **more: object) -> Recipe:
     return functools.partial(Subject, *given, **more)  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ import pytest
 from emulator import async_mutation
 from emulator.mutants import KILLED, MutantOutcome, Subject, draw
 from emulator.mutation import OPERATORS, SHRINK, Mutation, mutations, one_per_line
-from emulator.subjects import subjects
+from emulator.subjects import subject as made
 
 SAMPLE = ["simt any", "simt split", "rows softmax", "rows shared by blocks", "pointwise", "transpose", "gemv matrix",
           "mma few rows", "gpu_attention", "wgmma ping-pong", "wgmma square cluster"]
@@ -16,7 +16,7 @@ TENSOR_CORES = ["mma few rows", "gpu_attention", "wgmma square cluster", "wgmma 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Subject]:
-    return {name: subjects(name)[name] for name in SAMPLE}
+    return {name: made(name) for name in SAMPLE}
 
 
 def test_every_mistake_that_matters_is_noticed(found: dict[str, Subject]) -> None:

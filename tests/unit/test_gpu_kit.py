@@ -10,7 +10,6 @@ import pytest
 from gpu_surfaces import H100, narrow
 from search_surfaces import rows_up_to
 
-from tilewright.passes.spaces.family_registry import families_of
 from tilewright.passes.spaces.in_order import default_of
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.space.task import Task
@@ -64,7 +63,7 @@ def test_what_a_machine_has_is_not_taken_from_the_kit(tmp_path: Path, monkeypatc
 
 def test_forms_are_the_defaults_and_what_differs_in_one_option() -> None:
     workload = narrow()
-    task = Task.of(workload, H100, families_of(workload, H100), rows_up_to(2048))
+    task = Task.of(workload, H100, ("mma",), rows_up_to(2048))
     tables = [default_of(family, workload, H100) for family in task.families]
     defaults = list(dict.fromkeys(configs[select(root, dict(s)).kernel] for s in ends(task.points.shapes)
                                   for configs, root in tables))

@@ -167,6 +167,8 @@ def space(workload: Workload, limits: GpuLimits) -> Iterator[WgmmaConfig]:
              *((0, split, False, "") for split in (1, 2, 4, 8)))
     for (bm, bn, stages, consumers), vec, (many, split, copied, form), (m, n, k) in product(blocks, (8, 1), grids, CLUSTERS):
         for deep in (1, 2):
+            if stages * deep * (bm + bn) * ROW > limits.shared_bytes:
+                continue  # most of them
             config = WgmmaConfig(bm, bn, stages, consumers, vec, 8, many * reached(m * n, limits), split, copied, cluster_m=m,
                                  cluster_n=n, pingpong=form == "pingpong", cluster_k=k, tf32=tf32, deep=deep,
                                  streamed=form == "streamed")

@@ -1,5 +1,5 @@
 """Helper processes of tests are forked from one that has imported what all of them need: importing it takes longer than most of
-what they are asked for. Every fourth test, always the same ones, and those marked `started` start them as users do."""
+what they are asked for. Every eighth test, always the same ones, and those marked `started` start them as users do."""
 
 from __future__ import annotations
 

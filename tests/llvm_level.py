@@ -1,7 +1,7 @@
 """The level of LLVM at which a test's own process builds code.
 
-LLVM takes more of the time than all else, and what code computes does not depend on its level. So three of four tests build
-at level 0, and every fourth, always the same ones, as users do: there show the flags that promise LLVM what does not hold. Worker
+LLVM takes more of the time than all else, and what code computes does not depend on its level. So seven of eight tests build
+at level 0, and every eighth, always the same ones, as users do: there show the flags that promise LLVM what does not hold. Worker
 processes always build as users do.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-EVERY = 4
+EVERY = 8
 _BUILDER, _ASSEMBLE = "tilewright.compiler.builder", "tilewright.compiler.assemble"
 _levels: list[Any] = []
 

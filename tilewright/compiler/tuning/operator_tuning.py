@@ -28,7 +28,7 @@ from tilewright.runtime.program.dispatch import DispatchTable, symbols
 from tilewright.runtime.target import Target, TargetKind
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningLog
-from tilewright.search.prior.shipped import prior_in, shipped
+from tilewright.search.prior.shipped import start_of
 from tilewright.search.prior.transfer import prior_from_log
 from tilewright.search.protocols import Builder, Runner
 from tilewright.search.runner.constant_copies import WARM, Weights
@@ -144,12 +144,11 @@ def logged_environment(model: OutlinedModel, log: TuningLog) -> Environment | No
 
 
 def prior_of(task: Task, log: TuningLog, device: str, wanted: bool | Path | str) -> CostModel | None:
-    """What a search starts from: a model of the folder that is wanted, or what ships with the package; for a GPU what the log
+    """What a search starts from: models of the folder that is wanted, or what ships with the package; for a GPU what the log
     knows of others."""
     if wanted is False:
         return None
-    own = None if wanted is True else prior_in(Path(wanted), task.families[0])
-    return own or shipped(task.families[0]) or prior_from_log(log, task.families, device)
+    return start_of(task.families, None if wanted is True else Path(wanted)) or prior_from_log(log, task.families, device)
 
 
 def best_known(task: Task, context: MeasureContext, options: TuneOptions) -> Tuned:

@@ -9,7 +9,7 @@ samples whose spread is the uncertainty.
 from __future__ import annotations
 
 import lzma
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class _EnsembleMember(msgspec.Struct, frozen=True):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """One generation of a model; `prior` is what it corrects."""
+    """One generation of a model; `prior` is what it corrects. families: those of FamilyModels, in their order."""
 
     config_names: tuple[str, ...]
     pair_names: tuple[str, ...]
@@ -76,6 +76,7 @@ class _Stored(msgspec.Struct, frozen=True):
     members: tuple[_EnsembleMember, ...]
     samples: int
     prior: _Stored | None = None
+    families: tuple[tuple[str, _Stored], ...] = ()
     schema: int = SCHEMA
 
 
@@ -160,6 +161,8 @@ class CostModel:
 
     @staticmethod
     def _restored(stored: _Stored, training: Training | None) -> CostModel:
+        if stored.families:
+            return FamilyModels({family: CostModel._restored(part, training) for family, part in stored.families})
         model = CostModel(training, CostModel._restored(stored.prior, training) if stored.prior else None)
         model._config_names, model._pair_names = stored.config_names, stored.pair_names
         model._centre, model._trained_on = stored.centre, stored.samples
@@ -218,6 +221,56 @@ class CostModel:
                     "nthread": 1, "verbosity": 0}
         made = xgboost.train(settings, xgboost.DMatrix(rows, target, weight=weights, nthread=1), self.training.rounds)
         return _Trees(booster=made)
+
+
+class FamilyModels(CostModel):
+    """What a search of an operator with kernels of several families starts from: each family's kernels are predicted by its own
+    model, those of the others by the first. It is not trained itself.
+
+    models: family -> its model, at least one.
+    """
+
+    def __init__(self, models: Mapping[str, CostModel]) -> None:
+        super().__init__()
+        self.models = dict(models)
+
+    @property
+    def trained(self) -> bool:
+        return all(m.trained for m in self.models.values())
+
+    @property
+    def samples(self) -> int:
+        return sum(m.samples for m in self.models.values())
+
+    def predict_rates(self, space: FeatureSpace, configs: Ints) -> tuple[Floats, Floats]:
+        owner = self._owners(space.config_rows)[configs]
+        mean, deviation = np.empty(len(configs)), np.empty(len(configs))
+        for number, model in enumerate(self.models.values()):
+            mine = owner == number
+            if mine.any():
+                mean[mine], deviation[mine] = model.predict_rates(space, configs[mine])
+        return mean, deviation
+
+    def _predict(self, configs: Rows, place: Ints, pairs: Rows, base: Floats) -> tuple[Floats, Floats]:
+        owner = self._owners(configs)[place]
+        mean, deviation = np.empty(len(base)), np.empty(len(base))
+        for number, model in enumerate(self.models.values()):
+            mine = owner == number
+            if mine.any():
+                rows = Rows(pairs.names, pairs.values[mine])
+                mean[mine], deviation[mine] = model._predict(configs, place[mine], rows, base[mine])
+        return mean, deviation
+
+    def _owners(self, configs: Rows) -> Ints:
+        """The number of each configuration's model: only a family's own have values in the columns that are called after it."""
+        owner = np.zeros(len(configs.values), np.int64)
+        for number, family in enumerate(self.models):
+            columns = [i for i, name in enumerate(configs.names) if name.startswith(f"{family}.")]
+            owner[~np.isnan(configs.values[:, columns]).all(axis=1)] = number
+        return owner
+
+    def _stored(self) -> _Stored:
+        return _Stored((), (), 0.0, (), self.samples, families=tuple((f, m._stored()) for f, m in self.models.items()))
 
 
 class _Trees:

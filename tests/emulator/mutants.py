@@ -65,12 +65,13 @@ class Trial:
 
 class Subject:
     """A kernel with its shapes, at each of which its values are multiplied by each of `scales`: where they are wide, exponentials
-    overflow unless the true maximum is subtracted. `pads` are as for gpu_harness; the gaps that they make are never written."""
+    overflow unless the true maximum is subtracted. `pads` are as for gpu_harness; the gaps that they make are never written.
+    multiprocessors: of the device, where blocks that take work in turn are to be fewer."""
 
     def __init__(self, case: Case, config: str, names: str, sizes: Sequence[Sequence[int]],
                  pads: Mapping[int, tuple[int, ...]] | None = None, scales: Sequence[float] = (1.0,),
-                 arch: str = "sm_80") -> None:
-        self.name, self.arch = config, arch
+                 arch: str = "sm_80", multiprocessors: int | None = None) -> None:
+        self.name, self.arch, self.multiprocessors = config, arch, multiprocessors
         built = build(case.text, config, arch)
         self.kernel, self.ptx = built.kernel, one_per_line(built.code.decode())
         self.trials = []
@@ -92,7 +93,7 @@ class Subject:
 
     def run(self, trial: Trial, kernel: MicroKernel, ptx: str, seed: int | None, cut: int = 0) -> tuple[Memory, int]:
         """What is written, and the instructions of the longest batch; EmulatorError where a check fires."""
-        device = EmulatorDevice(self.arch, seed=seed, budget=trial.budget)
+        device = EmulatorDevice(self.arch, seed=seed, budget=trial.budget, multiprocessors=self.multiprocessors)
         setup = place(device, kernel, trial.dims, trial.inputs, trial.outputs)
         for p, address, strides in zip(trial.inputs, setup.pointers, setup.strides, strict=False):
             _forget_gaps(device, p, address, strides)

@@ -141,9 +141,9 @@ def _parts() -> dict[str, Recipe]:
                               [*pairs, (3, 136, 72)], gaps),
         "mma parts": _recipe(product(nn), "mma{bm=32 bn=32 bk=32 wm=16 wn=16 stages=2 group-m=2 cluster-k=2}", "MNK",
                              [*tiles, (8, 8, 1040)], gaps, arch="sm_90a"),
-        "wgmma streamed": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=5 group-m=2 streamed=true}", "MNK",
+        "wgmma streamed": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=5 group-m=2 streamed=true}", "MNK",
                                   [(136, 72, 328), (8, 8, 8), (64, 64, 1096), (264, 136, 200), (72, 8, 0), (328, 64, 136)], gaps,
-                                  arch="sm_90a"),
+                                  arch="sm_90a", multiprocessors=1),
         "wgmma parts": _recipe(product(nt), "wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=0 group-m=1 cluster-k=2}", "MNK",
                                tiles, gaps, arch="sm_90a"),
     }

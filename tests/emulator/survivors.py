@@ -24,7 +24,7 @@ class Reason:
 def _places(mutation: Mutation, ptx: str) -> set[str]:
     """Where an instruction is: before the first copy, in a kernel without any, behind the last barrier of its kernel, where there
     are no steps, just before another one; whether its result is compared and counted up, and nothing else; whether it is a branch
-    that asks if the block has a tile."""
+    that asks if the block has a tile; whether products of warpgroups were waited for since warps met."""
     lines = ptx.split("\n")
     start = max(i for i, line in enumerate(lines[: mutation.line or 1]) if line.startswith("{") or not i)
     end = next((i for i, line in enumerate(lines) if i > start and line.startswith("}")), len(lines))
@@ -40,6 +40,9 @@ def _places(mutation: Mutation, ptx: str) -> set[str]:
         found.add("before " + lines[mutation.line].strip().split("\t")[0].split(" ")[0])
     if _asks_for_a_tile(lines[start:end], mutation.before):
         found.add("tile")
+    last = next((lines[i] for i in range(mutation.line - 2, start, -1) if "wait_group" in lines[i] or "bar.warp" in lines[i]), "")
+    if "wgmma.wait_group" in last:
+        found.add("behind products")
     if "setp" in mutation.before and f"@{mutation.before.split()[1].rstrip(',')} bra" in ptx:
         found.add("branch")
     if _without_steps(lines[start:end], mutation.line - 1 - start):
@@ -125,6 +128,8 @@ REASONS = (
            "k is a multiple of 8 by its guard, and so is what is compared with it but for less than 8"),
     Reason(("change-addend",), _MMA_ROWS, r"add\.s32\s.*, -1;", r", 0;",
            "a row behind the end is read where the block keeps one, and stored nowhere", "behind barriers"),
+    Reason(("drop-barrier",), r"wgmma\{", r"bar\.warp\.sync", "",
+           "the warp has met at the products since it read the slab that it writes now", "behind products"),
     Reason(("shrink-buffer",), "", "", "", "the last bytes are the gap behind the last row of a tile"),
     Reason(("widen-access",), rf"{_SIMT}|{_MMA}|{_ATTENTION}", r"st\.global\.b32", "",
            "the neighbour is overwritten by the next store of the same thread"),

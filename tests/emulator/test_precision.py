@@ -99,7 +99,7 @@ def test_constants_of_tf32_are_turned_for_warpgroups() -> None:
 
 
 def test_a_saved_model_builds_its_tensor_maps(tmp_path: Path) -> None:
-    text = (DATA / "dense_768x2304_dyn_m.mlir").read_text()
+    text = smaller((DATA / "dense_768x2304_dyn_m.mlir").read_text())
     fn = tw.compile(text, {"arg0.0": (0, 64)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="bf16"))
     fn.save(tmp_path / "dense.tw")
     loaded = tw.load(tmp_path / "dense.tw")

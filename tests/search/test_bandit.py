@@ -151,7 +151,7 @@ def test_equal_seeds_give_equal_schedules() -> None:
     def schedule(seed: int) -> list[str]:
         bandit, _ = problem(policies()["softmax"], seed=seed)
         found = []
-        for _ in range(6):
+        for _ in range(5):
             state = bandit.choose()
             assert state is not None
             found.append(state.arm.key)

@@ -94,7 +94,7 @@ class Subject:
     @property
     def l2_rate(self) -> float:
         """Bytes a cycle of the L2 cache, for each multiprocessor that is busy."""
-        return float(l2_rate(self.block.most if self.block.streamed else self.tiles, self.limits))
+        return float(l2_rate(self.block.most if self.block.streamed else self.tiles, self.limits, self.block.together))
 
     @property
     def steps(self) -> int:

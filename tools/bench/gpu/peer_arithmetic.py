@@ -41,7 +41,7 @@ def cublas(rows: int, columns: int, depth: int, size: int, limits: GpuLimits) ->
         rate = rates.matrix * 2 / size * LOOP_SHARE
         loop = bm * bn * math.ceil(depth / parts) / rate
         busy = min(tiles, units)
-        l2 = float(l2_rate(busy, limits))
+        l2 = float(l2_rate(busy, limits, True))
         brought = (bm + bn - max(bm, bn) / 2) * math.ceil(depth / parts) * size / l2
         store = bm * bn * (size if parts == 1 else 4) / l2
         waves = math.ceil(tiles / units)

@@ -74,11 +74,10 @@ func.func @main(%x: tensor<?x64xf32> {tw.dims = ["M", 64]},
 """
 
 
-def test_many_rows_are_multiplied_by_clusters() -> None:
-    """An odd number of rows of tiles, more than a cluster for each pair of multiprocessors."""
+def test_many_rows_are_multiplied_by_warpgroups() -> None:
+    """An odd number of rows of tiles, more tiles than multiprocessors."""
     fn = tw.compile(DENSE, {"M": (1, 8192)}, target="emulator:sm_90a", options=tw.CompileOptions(precision="f16"))
-    chosen = {m: next(c.config for c in fn.explain(M=m).calls if c.family == "wgmma") for m in (64, 2048, 2312)}
-    assert ["cluster-" in chosen[m] for m in (64, 2048, 2312)] == [False, False, True]
+    assert "wgmma" in {call.family for call in fn.explain(M=2312).calls}
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2312, 64), (64, 2304)))
     wanted = x.astype(np.float64) @ w

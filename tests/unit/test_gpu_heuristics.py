@@ -116,6 +116,13 @@ def test_rows_run_what_is_predicted_to_take_least(n: int, k: int, element: str, 
     assert all(c.blocks <= units for c in configs if isinstance(c, WgmmaConfig))
 
 
+def test_clusters_share_what_many_turns_of_blocks_read() -> None:
+    """By prediction: blocks that take more than three tiles each are no longer in step with each other."""
+    few, many = tensor_cores("M", 2304, 768, transposed=True), tensor_cores("M", 4096, 4096, transposed=True)
+    assert config_at("wgmma", few, H100, M=64).cluster == 1
+    assert config_at("wgmma", many, H100, M=4096).cluster == 2
+
+
 def test_steps_are_shared_evenly_where_a_long_k_leaves_a_wave_unfilled() -> None:
     """By prediction: 16 tiles of 256 columns are too few, and too many for parts of k over clusters. Not where k is short, nor
     where the tiles fill the device."""

@@ -1,5 +1,5 @@
-// On a GPU a product of narrow rows is one kernel with what is done to its rows, from the prediction of both ways; of f32, which
-// tensor cores do not multiply as it is, the two stay apart, and so it is said.
+// On a GPU a product of narrow rows stays apart from what is done to its rows, by the prediction of both ways, and of f32 since
+// tensor cores do not multiply it as it is; so it is said.
 
 // RUN: tilewright explain %s --function halves --target cuda:sm_90a --dim T@arg0.0=1:512 --partition --json | filecheck %s --check-prefix=HALVES
 // RUN: tilewright explain %s --function singles --target cuda:sm_90a --dim T@arg0.0=1:512 --partition --json | filecheck %s --check-prefix=SINGLES
@@ -7,9 +7,9 @@
 #full = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>
 
-// HALVES: "event": "area", "number": 0, "name": "matmul{{.*}}"operations": [{{[0-9]+, [0-9]+}}]
-// HALVES-NOT: "event": "area"
-// HALVES: "event": "stitched", "product": {{[0-9]+}}, "cycles": {{\[}}[
+// HALVES: "event": "area", "number": 0, "name": "matmul{{.*}}"operations": [{{[0-9]+}}]
+// HALVES: "event": "area", "number": 1, "name": "row_add{{.*}}"operations": [{{[0-9]+}}]
+// HALVES: "event": "kept_apart", "rule": "product-rows", "reason": "one launch is predicted to take {{[0-9.]+}} of the time of two"
 func.func @halves(%x: tensor<?x64xf16>, %w: tensor<64x32xf16>) -> tensor<?xf32> {
   %c0 = arith.constant 0 : index
   %zero = arith.constant 0.0 : f32

@@ -71,8 +71,10 @@ class Gpu:
             return
         with contextlib.suppress(CudaError), self.current(), relaxed():
             checked(start().cuCtxSynchronize(), "finish the work given to the GPU")
-            while self._given_back:
-                self._given_back.popleft()()
+            with contextlib.suppress(IndexError):  # none is left, also where another thread took it
+                while True:
+                    free = self._given_back.popleft()
+                    free()
 
     def arena(self, stream: int) -> Arena:
         """Of the stream with this handle."""

@@ -116,8 +116,7 @@ def default(workload: Workload, limits: GpuLimits,
         many = decided(more, [(0, Leaf(configs.index(three)))], many)
     several = by_keys(briefly, many)
     if max(depth, columns) <= BLOCK:
-        few = decided(keys, [(t.mma_keys, rest)], several)
-        several = decided(rows, [(t.mma_keys, few)], several)
+        several = decided(rows, [(t.mma_keys, decided(keys, [(t.mma_keys, rest)], several))], several)
     wave = decided(heads * rows.ceildiv(large.bm),
                    [(t.one_wave * limits.multiprocessors, by_keys(brief, Leaf(configs.index(large))))], several)
     blocks = decided(heads * rows.ceildiv(small.bm), [(t.small_waves * limits.multiprocessors, Leaf(configs.index(small)))], wave)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,31 +14,16 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.bench_on_cpu import OnCpu
 from tools.bench.gpu import codes_cases, codes_forms, compare_gpu_codes
 from tools.bench.gpu.codes_cases import CodesCase, build, cases, unpacked
 from tools.bench.gpu.codes_peers import Operands, Peers
-from tools.bench.gpu.compare_gpu import OURS, Bench
+from tools.bench.gpu.compare_gpu import OURS
 
 SMALL = (CodesCase(256, 64, 4, 32, points=(1, 3)), CodesCase(256, 64, 4, 128, zero=True, points=(1, 3)),
          CodesCase(256, 64, 2, points=(3,)), CodesCase(256, 64, 8, points=(1,)),
          CodesCase(128, 64, 4, 64, element="bf16", points=(1,)),
          CodesCase(256, 64, 8, 0, element="f32", entries=256, points=(3,)))
-
-
-class HostBench(Bench):
-    """On torch's CPU: a graph is a function, a call takes what the clock says."""
-
-    def __init__(self, torch: Any) -> None:
-        self.torch, self.rounds, self.seconds, self.cache = torch, 1, 0.0, 0
-
-    def graph(self, call: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Any:
-        return lambda: [call(*given) for given in sets]
-
-    def replay(self, graph: Any, turns: int) -> float:
-        start = time.perf_counter()
-        for _ in range(turns):
-            graph()
-        return time.perf_counter() - start
 
 
 def in_torch(torch: Any, fn: tw.CompiledFunction) -> Callable[..., Any]:
@@ -72,7 +56,7 @@ def test_every_system_gives_the_product_by_the_decoded_weights(case: CodesCase, 
     monkeypatch.setattr(compare_gpu_codes, "cases", lambda: SMALL)
     build(case, tmp_path, "emulator:sm_90a")
     assert (tmp_path / case.file).stat().st_size < unpacked(case, tmp_path, tmp_path).stat().st_size
-    bench = compare_gpu_codes.CodesBench(HostBench(torch), lambda file: in_torch(torch, tw.load(file)), 100.0, "cpu")
+    bench = compare_gpu_codes.CodesBench(OnCpu(torch), lambda file: in_torch(torch, tw.load(file)), 100.0, "cpu")
     found: list[dict[str, Any]] = []
     args = argparse.Namespace(filter=f"{case.name}_{case.element}", artifacts=tmp_path, peers="torch,torch int4", deadline=500.0)
     compare_gpu_codes.measure(args, bench, found.append, float("inf"))

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench_on_cpu import OnCpu
 from tools.bench.partition import gpu_partition as bench
 from tools.bench.partition import optimizers
 from tools.bench.partition.gpu_subjects import APART, COMBO, EAGER, FUSED, INDUCTOR, OURS, DenseRows, Optimizer, Subject, Training
@@ -27,20 +28,11 @@ torch: Any = pytest.importorskip("torch")
 TARGET = "emulator:sm_90a"
 
 
-class OnCpu(bench.Graphs):
+class Graphs(OnCpu, bench.Graphs):
     """Graphs that are calls, by the CPU's clock."""
 
     def __init__(self) -> None:
-        self.torch, self.rounds, self.seconds, self.cache = torch, 2, 1e-6, 1 << 12
-
-    def graph(self, call: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Any:
-        return lambda: [call(*given) for given in sets]
-
-    def replay(self, graph: Any, turns: int) -> float:
-        start = time.perf_counter()
-        for _ in range(turns):
-            graph()
-        return time.perf_counter() - start
+        super().__init__(torch, 2, 1e-6, 1 << 12)
 
     def launches(self, call: Callable[[], Any]) -> int | None:
         return 1
@@ -54,7 +46,7 @@ def timed(subject: Subject, folder: Path) -> list[dict[str, Any]]:
     subject.build(folder, TARGET)
     made = bench.Timed(torch, subject, folder, "cpu")
     made.prepare(time.monotonic() + 60.0)
-    return [json.loads(json.dumps(made.at(OnCpu(), at))) for at in subject.points]
+    return [json.loads(json.dumps(made.at(Graphs(), at))) for at in subject.points]
 
 
 @pytest.mark.parametrize("element", ["f32", "bf16"])
@@ -110,7 +102,7 @@ def test_what_fails_is_told(tmp_path: Path) -> None:
     [workload] = (w for w in WORKLOADS if w.name == "column_sum")
     made = bench.Timed(torch, Broken(workload, points=(2,)), tmp_path, "cpu")
     made.prepare(time.monotonic() + 0.2)
-    found = made.at(OnCpu(), 2)
+    found = made.at(Graphs(), 2)
     assert set(found["failed"]) == {"broken", INDUCTOR} and "no such kernel" in found["failed"]["broken"]
     assert found["wrong"] == [OURS] and not bench.summary([found])
 
@@ -155,7 +147,7 @@ def test_a_process_prepares_waits_and_tells(tmp_path: Path, monkeypatch: pytest.
     subject.build(tmp_path, TARGET)
     monkeypatch.setattr("tools.bench.partition.gpu_subjects.compiled", uncompiled)
     monkeypatch.setattr(bench, "Timed", partial(bench.Timed, device="cpu"))
-    monkeypatch.setattr(bench, "Graphs", lambda *_: OnCpu())
+    monkeypatch.setattr(bench, "Graphs", lambda *_: Graphs())
     monkeypatch.setattr("sys.stdin", io.StringIO("go\n"))
     monkeypatch.setattr(bench, "chosen", lambda _: [replace(subject, points=(2, 3))])
     assert bench.main(["--artifacts", str(tmp_path), "--filter", "column_sum_f32", "--worker", "0", "--until",

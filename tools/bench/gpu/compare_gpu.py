@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fnmatch
-import json
-import platform
 import signal
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from tools.bench import command
 from tools.bench.gpu.cases import TOLERANCE, Case, build, cases
 from tools.bench.gpu.codes_cases import CodesCase
 from tools.bench.gpu.device_peers import PEERS, peers, reference
+from tools.bench.gpu.device_run import Records, build_or_run
 
 OURS = "tilewright"
 _SETS = 16
@@ -230,21 +229,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
     import tilewright as tw
-    from tilewright.runtime.cuda.cuda_device import properties_of
 
-    records: list[dict[str, Any]] = []
-
-    def add(made: dict[str, Any]) -> None:
-        records.append(made)
-        print(json.dumps(made), flush=True)
-        if args.json:
-            with args.json.open("a") as file:
-                file.write(json.dumps(made) + "\n")
-
-    end = time.monotonic() + args.budget
+    records = Records(args.json)
+    add, end = records.add, time.monotonic() + args.budget
     bench = Bench(torch, args.rounds, args.seconds)
-    add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": properties_of(0),
-         "python": platform.python_version(), "torch": torch.__version__, "command": sys.argv[1:]})
+    records.begin(torch)
     for made in bench.ceilings():
         add(made)
     listed = [c for c in chosen(args.filter) if (args.artifacts / c.file).exists()]
@@ -267,13 +256,12 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
+def _built(args: argparse.Namespace, folder: Path) -> Iterator[Path]:
+    for case in chosen(args.filter):
+        build(case, folder, args.target, args.log)
+        yield folder / case.file
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    if args.build is None:
-        print(summary(run(args)))
-        return 0
-    args.build.mkdir(parents=True, exist_ok=True)
-    for case in chosen(args.filter):
-        build(case, args.build, args.target, args.log)
-        print(args.build / case.file, flush=True)
-    return 0
+    return build_or_run(args.build, partial(_built, args), lambda: summary(run(args)))

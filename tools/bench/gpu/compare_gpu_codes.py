@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
-import platform
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from tools.bench import command
 from tools.bench.gpu.codes_cases import CodesCase, build, cases, unpacked
 from tools.bench.gpu.codes_peers import PEERS, Operands, Peers
 from tools.bench.gpu.compare_gpu import OURS, Bench, record, summary, within
+from tools.bench.gpu.device_run import Records, build_or_run
 
 _SETS = 16  # of operands at most
 
@@ -118,33 +117,22 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
     import tilewright as tw
-    from tilewright.runtime.cuda.cuda_device import properties_of
 
-    end, records = time.monotonic() + args.budget, list[dict[str, Any]]()
-
-    def add(made: dict[str, Any]) -> None:
-        records.append(made)
-        print(json.dumps(made), flush=True)
-        if args.json:
-            with args.json.open("a") as file:
-                file.write(json.dumps(made) + "\n")
-
+    end, records = time.monotonic() + args.budget, Records(args.json)
     bench = Bench(torch, args.rounds, args.seconds)
-    add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": properties_of(0),
-         "python": platform.python_version(), "torch": torch.__version__, "command": sys.argv[1:]})
+    records.begin(torch)
     copy = bench.copy_rate()
-    add(copy)
-    measure(args, CodesBench(bench, tw.load, copy["value"]), add, end)
+    records.add(copy)
+    measure(args, CodesBench(bench, tw.load, copy["value"]), records.add, end)
     return records
+
+
+def _built(args: argparse.Namespace, folder: Path) -> Iterator[Path]:
+    for case in chosen(args.filter):
+        build(case, folder, args.target)
+        yield folder / case.file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    if args.build is None:
-        print(summary(run(args)))
-        return 0
-    args.build.mkdir(parents=True, exist_ok=True)
-    for case in chosen(args.filter):
-        build(case, args.build, args.target)
-        print(args.build / case.file, flush=True)
-    return 0
+    return build_or_run(args.build, partial(_built, args), lambda: summary(run(args)))

@@ -12,10 +12,7 @@ many without a wait between them. Then a loop whose end depends on data: a WHILE
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,6 +23,7 @@ from typing import Any
 from tilewright.runtime.errors import DeviceError
 from tools.bench import command
 from tools.bench.gpu.compare_gpu import relative
+from tools.bench.gpu.device_run import Records, build_or_run
 from tools.bench.gpu.gpu_ragged import guarded
 from tools.bench.gpu.graph_cases import FEW, LOOPS, Form, build, eager, file_of, weights_of
 from tools.bench.gpu.graph_rules import WORDS, Rules, bytes_of
@@ -246,21 +244,13 @@ def run(args: argparse.Namespace, form: Form, device: str = "cuda") -> list[dict
     import torch
 
     import tilewright as tw
-    from tilewright.runtime.cuda.cuda_device import properties_of
     from tilewright.runtime.cuda.driver import driver_version, start
 
-    records: list[dict[str, Any]] = []
-
-    def add(made: dict[str, Any]) -> None:
-        records.append(made)
-        print(json.dumps(made), flush=True)
-        command.append(args.json, [made])
-
-    end, sync = time.monotonic() + args.budget, torch.cuda.synchronize
+    records = Records(args.json)
+    add, end, sync = records.add, time.monotonic() + args.budget, torch.cuda.synchronize
     words = torch.zeros(WORDS, dtype=torch.int32, device=device)
     sync()
-    add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": properties_of(0),
-         "driver": driver_version(), "python": platform.python_version(), "torch": torch.__version__, "command": sys.argv[1:]})
+    records.begin(torch, driver=driver_version())
     stream = torch.cuda.Stream()
     try:
         for made in rules(start(), stream.cuda_stream, words, lambda: words.tolist(), _TURNS_OF_A_SLOW_KERNEL):
@@ -279,10 +269,4 @@ def run(args: argparse.Namespace, form: Form, device: str = "cuda") -> list[dict
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    if args.build is None:
-        print(summary(run(args, Form())))
-        return 0
-    args.build.mkdir(parents=True, exist_ok=True)
-    for path in build(args.build, args.target, Form()):
-        print(path, flush=True)
-    return 0
+    return build_or_run(args.build, lambda folder: build(folder, args.target, Form()), lambda: summary(run(args, Form())))

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,6 +24,7 @@ from tilewright.runtime.errors import TilewrightError
 from tools.bench import command
 from tools.bench.gpu.cases import TOLERANCE
 from tools.bench.gpu.compare_gpu import OURS, Bench, relative, within
+from tools.bench.gpu.device_run import Records, build_or_run
 from tools.bench.gpu.ragged_cases import PARTS, Batch, Form, batch, build, file_of
 from tools.bench.gpu.ragged_peers import PEERS, UNCAPTURED, packed, peers, reference
 from tools.bench.ragged.case import first_lengths
@@ -178,18 +176,11 @@ def run(args: argparse.Namespace, form: Form, bench: Bench | None = None, device
     import torch
 
     import tilewright as tw
-    from tilewright.runtime.cuda.cuda_device import properties_of
 
-    records: list[dict[str, Any]] = []
-
-    def add(made: dict[str, Any]) -> None:
-        records.append(made)
-        print(json.dumps(made), flush=True)
-        command.append(args.json, [made])
-
-    end, bench = time.monotonic() + args.budget, bench or Bench(torch, args.rounds, args.seconds)
-    add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "device": properties_of(0),
-         "python": platform.python_version(), "torch": torch.__version__, "command": sys.argv[1:]})
+    records = Records(args.json)
+    add, end = records.add, time.monotonic() + args.budget
+    bench = bench or Bench(torch, args.rounds, args.seconds)
+    records.begin(torch)
     systems: dict[str, dict[str, Call]] = {}
     for part in args.parts.split(","):
         known = peers(torch, part, form)
@@ -238,10 +229,4 @@ def guarded(add: Callable[[dict[str, Any]], None], end: float, deadline: float, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    if args.build is None:
-        print(summary(run(args, Form())))
-        return 0
-    args.build.mkdir(parents=True, exist_ok=True)
-    for path in build(args.build, args.target, Form()):
-        print(path, flush=True)
-    return 0
+    return build_or_run(args.build, lambda folder: build(folder, args.target, Form()), lambda: summary(run(args, Form())))

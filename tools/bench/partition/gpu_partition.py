@@ -17,7 +17,6 @@ import ctypes
 import fnmatch
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from typing import Any
 
 from tools.bench import command
 from tools.bench.gpu.compare_gpu import Bench, told, within
+from tools.bench.gpu.device_run import Records
 from tools.bench.partition.gpu_subjects import COMPILED, EAGER, OURS, OWN, TOLERANCE, Subject, subjects
 from tools.bench.partition.in_turns import Worker, in_turns, prepared
 
@@ -210,26 +210,19 @@ def workers(args: argparse.Namespace, caches: str, until: float) -> Iterator[Wor
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All records, written as they come."""
-    until, records = time.monotonic() + args.compile, list[dict[str, Any]]()
-
-    def add(made: dict[str, Any]) -> None:
-        records.append(made)
-        print(json.dumps(made), flush=True)
-        command.append(args.json, [made])
-
+    until, records = time.monotonic() + args.compile, Records(args.json)
     with tempfile.TemporaryDirectory() as caches:
         started = list(workers(args, caches, until))
         waiting = prepared(started, until + _LATE, _AT_ONCE)
         import torch  # while they begin
 
-        add({"record": "run", "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "python": platform.python_version(),
-             "device": torch.cuda.get_device_name(), "torch": torch.__version__, "command": sys.argv[1:]})
+        records.begin(torch)
         waiting.shutdown()
         begun = time.monotonic()
         for made in in_turns(started, begun + args.budget, args.turn):
-            add(made)
-        add({"record": "seconds", "preparing": round(begun - until + args.compile, 1),
-             "timing": round(time.monotonic() - begun, 1)})
+            records.add(made)
+        records.add({"record": "seconds", "preparing": round(begun - until + args.compile, 1),
+                     "timing": round(time.monotonic() - begun, 1)})
     return records
 
 

@@ -8,7 +8,7 @@ from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig,
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
 
@@ -25,6 +25,10 @@ class Thresholds:
                                             results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
     parts_by_columns: int = threshold(1, unit="second caches that sums in parts read at most for units to have columns",
                                       operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
+    wide_columns: int = threshold(3072, unit="columns from which on units have columns beyond a second cache too",
+                                  operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
+    wide_by_columns: int = threshold(4, unit="second caches that sums of so many columns read at most for that",
+                                     operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
     rows_of_parts: int = threshold(4, unit="rows that are added to a part side by side, without exponentials",
                                    operator="layernorm", results="not kept: sums along 512 and 2048 rows of 768 columns, one row "
                                    "was 0.8x; no operator of the bench sums along rows")
@@ -44,14 +48,23 @@ def default(workload: Workload, limits: HostLimits,
 
 def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],
                 root: Node) -> tuple[tuple[HostRowsConfig, ...], Node]:
-    """Sums in parts whose operands stay in the second caches: each thread has columns then, and finds them there again."""
-    few = HostRowsConfig("lane", limits.lanes(_column_bytes(workload)), unroll=4, block=workload.part_rows)
-    bytes_read = workload.bytes
-    most = thresholds.parts_by_columns * limits.l2
-    known = bytes_read.constant
+    """Sums in parts whose operands stay in the second caches: each thread has columns then, and finds them there again. Of long
+    rows also where they do not quite: a few rows are few parts, too few to be shared out evenly."""
+    lanes = limits.lanes(_column_bytes(workload))
+    beyond = HostRowsConfig("lane", lanes, unroll=4, block=workload.part_rows)
+    near = replace(beyond, unroll=8)
+    columns = workload.size("col").constant or 0
+    if columns < 2 * (limits.threads or limits.cores) * near.lanes * near.unroll:
+        near = beyond
+    bounds = [(near, thresholds.parts_by_columns)]
+    if columns >= thresholds.wide_columns:
+        bounds.append((beyond, thresholds.wide_by_columns))
+    known = workload.bytes.constant
     if known is not None:
-        return ((few,), Leaf(0)) if known <= most else (configs, root)
-    return (*configs, few), Split(str(bytes_read), most, Leaf(len(configs)), root)
+        few = next((config for config, caches in bounds if known <= caches * limits.l2), None)
+        return (configs, root) if few is None else ((few,), Leaf(0))
+    cases: list[tuple[int, Node]] = [(caches * limits.l2, Leaf(len(configs) + n)) for n, (_, caches) in enumerate(bounds)]
+    return (*configs, *(config for config, _ in bounds)), switch(str(workload.bytes), cases, root)
 
 
 def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from tilewright.compiler.ops.body import Body, Scalar
-from tilewright.compiler.ops.graph import Size, Tensor
+from tilewright.compiler.ops.graph import Tensor
 from tilewright.compiler.ops.joining import concat
 from tilewright.compiler.ops.padding import pad
 from tilewright.compiler.ops.reshaping import reshape, swap_axes
@@ -61,7 +61,9 @@ def phased(x: Tensor, w: Tensor, plain: SlidingWindow, more: Sequence[Expr], dty
         spatial, plain.strides, plain.extents, plain.padding, more, strict=True)]
     counts = [e.ceildiv(s) for e, s in zip(ends, plain.strides, strict=True)]
     axes = [_Phases.of(s, k) for s, k in zip(plain.strides, plain.extents, strict=True)]
-    parts = {chosen: _part(x, w, plain, counts, [axes[n][i] for n, i in enumerate(chosen)], dtype)
+    most = [max(phases.taps for phases in axis) for axis in axes]
+    image = pad(x, [0, 0, *(taps - 1 for taps in most)], [0, 0, *(c - d for c, d in zip(counts, spatial, strict=True))])
+    parts = {chosen: _part(image, w, plain, counts, [axes[n][i] for n, i in enumerate(chosen)], dtype)
              for chosen in product(*(range(len(phases)) for phases in axes))}
     for n in reversed(range(rank)):
         parts = {chosen: concat([parts[*chosen, i] for i in range(len(axes[n]))], 3 + 2 * n)
@@ -72,7 +74,7 @@ def phased(x: Tensor, w: Tensor, plain: SlidingWindow, more: Sequence[Expr], dty
 
 
 def _part(x: Tensor, w: Tensor, plain: SlidingWindow, counts: Sequence[Expr], phases: Sequence[_Phases], dtype: DType) -> Tensor:
-    """[N, F, count, phase, ...] of some phases of each axis."""
+    """[N, F, count, phase, ...] of some phases of each axis. x: padded for those of the most taps."""
     rank = len(phases)
     dims = [x.dims[0], w.dims[1]]
     for count, phase in zip(counts, phases, strict=True):
@@ -80,11 +82,10 @@ def _part(x: Tensor, w: Tensor, plain: SlidingWindow, counts: Sequence[Expr], ph
     into = x.graph.filled(0, dtype, dims)
     if any(phase.taps == 0 for phase in phases):
         return into
-    low, high = list[Size]([0, 0]), list[Size]([0, 0])
+    image, factors = x, _taps(w, plain, phases)
     for n, phase in enumerate(phases):
-        low.append(phase.taps - 1)
-        high.append(counts[n] - x.dims[2 + n])
-    image, factors = pad(x, low, high), _taps(w, plain, phases)
+        extent = counts[n] + (phase.taps - 1)
+        image = slice_axis(image, 2 + n, x.dims[2 + n] - extent)
     spatial = [f"d{2 + 2 * n}" for n in range(rank)]
     beside = [f"d{3 + 2 * n}" for n in range(rank)]
     c, taps = f"d{2 + 2 * rank}", [f"d{3 + 2 * rank + n}" for n in range(rank)]

@@ -97,7 +97,7 @@ class _Rewriter:
                     self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
                     self._convolve(op, self._image(op.operands[0]), *_steps(op))
-            elif self._is_short(op) or self._is_volume(op):
+            elif self._is_short(op) or self._is_volume(op) or (_is_convolution(op, swapped=True) and not self._has_few_channels(op)):
                 self._over_filters(op)
             elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
@@ -208,7 +208,8 @@ class _Rewriter:
     def _over_filters(self, op: ir.Operation) -> None:
         """Loops image, places, filter, then places in the window, channel."""
         read, by, written = maps_of(op)
-        (n, f, *places), (_, channel, *taps) = ([position(e) for e in m.results] for m in (written, by))
+        n, f, *places = (position(e) for e in written.results)
+        channel, taps = position(read.results[1]), [position(e) for e in list(by.results)[2:]]
         order, count = [n, *places, f, *taps, channel], maps_of(op)[0].n_dims
         loops = loop_map(count, *(order.index(d) for d in range(count)))
         maps = [_reordered(compose(read, loops), _last_order(len(read.results))), compose(by, loops),
@@ -284,7 +285,7 @@ class _Rewriter:
         known = [self._known(v) for v in tensors]
         rank, source = op.results[0].type.rank, tensors[0].type.rank
         found = [v for v in known if v is not None]
-        if len(found) < len(known) or rank not in (4, 6):
+        if len(found) < len(known) or rank not in (4, 5, 6):
             return
         old = list(self.views.shapes.dims(op.results[0]))
         dims = [old[a] for a in _last_order(rank)]
@@ -400,7 +401,8 @@ def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution, or a place that wants it channels last, through pads and elementwise operations?"""
     for user in users(value):
         windows = is_window(user) or is_window(user, FIRST)
-        if (_is_convolution(user) or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
+        convolves = _is_convolution(user) or _is_convolution(user, swapped=True)
+        if (convolves or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
         if user.name == "tensor.expand_shape" and reads_groups(user):
             return True
@@ -448,18 +450,19 @@ def _pointwise(op: ir.Operation) -> bool:
     return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _steps(op)[0] == [1, 1]
 
 
-def _is_convolution(op: ir.Operation, axes: int = 2) -> bool:
+def _is_convolution(op: ir.Operation, axes: int = 2, swapped: bool = False) -> bool:
     """Of images [n, c, row, column] and filters [f, c, row, column], or of more axes; as a generic, whose factors may be widened
-    each its way."""
+    each its way. swapped: of filters [c, f, row, column]."""
     if op.name == _CONVOLUTION:
-        return axes == 2
+        return axes == 2 and not swapped
     if op.name != "linalg.generic" or len(op.operands) != 3 or product_of(op) is None:
         return False
     image, filters, result = ([position(e) for e in m.results] for m in maps_of(op))
     if {len(result), len(image), len(filters)} != {axes + 2} or None in (*filters, *result):
         return False
     n, f, *places = result
-    same = image[0] == n and filters[0] == f and image[1] == filters[1] and image[2:] == [None] * axes
+    by = [image[1], f] if swapped else [f, image[1]]
+    same = image[0] == n and filters[:2] == by and image[2:] == [None] * axes
     return same and len({*result, *filters}) == 3 + 2 * axes == maps_of(op)[0].n_dims and all(
         terms is not None and set(terms) == {places[i], filters[2 + i]}
         for i, terms in enumerate(linear_terms(e) for e in list(maps_of(op)[0].results)[2:]))

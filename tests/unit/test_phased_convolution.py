@@ -73,6 +73,16 @@ def test_one_tap_is_one_product_of_all_pixels_and_a_copy() -> None:
     assert "affine_map<(d0, d1, d2, d3) -> (d3, d1)>" in text
 
 
+def test_phases_of_unlike_taps_read_one_image_and_are_joined_with_channels_last() -> None:
+    """So it is copied once, with its padding, and so is what they make."""
+    text = forms("three taps")
+    copies = [line for line in text.splitlines() if COPY in line]
+    assert len(copies) == 2 and "outs(" in copies[0] and "x5xf32>" in copies[0].split("outs(")[1]
+    assert "x3xf32>" in copies[1].split("ins(")[1].split(")")[0]
+    assert text.count("-> (d6, d3, d4, d5)>") == 1  # filters [c, f, row, column], of four convolutions
+    assert text.count("tensor.concat") == 3
+
+
 def test_the_bias_behind_the_copy_has_the_axes_of_the_copy() -> None:
     """So both are one kernel; the copy stays a kernel of its own beside the product."""
     text = forms("one tap")

@@ -21,8 +21,8 @@ from tilewright.compiler.ops.sliding_windows import SlidingWindow
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-# 5x5 by steps of 2, 64 to 32 channels at 16 x 16: 2.8 times as fast as four contractions (AVX2: 1.8 to 2.1); 3x3, 16/9 of the
-# products, 1.0 to 1.55 times with AVX-512 and .75 to .96 with AVX2, and stay four
+# 5x5 by steps of 2, 64 to 32 channels at 16 x 16: 2.8 times as fast as four contractions over pixels (AVX2: 1.8 to 2.1); 3x3
+# would take 16/9 of the products, and stay four with channels last
 _MOST_WIDER = 1.5
 
 

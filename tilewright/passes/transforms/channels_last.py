@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.contraction import linear_terms, product_of
+from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
@@ -41,6 +41,7 @@ from tilewright.passes.linalg.structured import (
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
 from tilewright.passes.transforms.channel_windows import FIRST, LAST, SAME, is_window, window_loops
+from tilewright.passes.transforms.convolution_form import is_convolution, is_pointwise, steps_of
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
@@ -50,7 +51,7 @@ SHORT_ROW = 8  # pixels of a row, a register of AVX2: shorter rows leave lanes e
 NARROW_ROW = 7  # pixels, less than a register of AVX2 holds: 3x3 and 5x5 windows, rows of 1 to 16 pixels, strides of 1 and 2
 # 3x3, 5x5 and 7x7 windows, steps of 1 and 2: with 1 to 4 channels 1.05 to 2.1 times as fast, with 8 to 32 0.84 to 1.16 times
 FEW_CHANNELS = 4
-_CONVOLUTION, _SEQUENCE = "linalg.conv_2d_nchw_fchw", "linalg.conv_1d_ncw_fcw"
+_SEQUENCE = "linalg.conv_1d_ncw_fcw"
 _MOVES = ("tensor.concat", "tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape")
 _GROUPS = (0, 1, 3, 4)  # the axis of [n, group, channel, row, column] at each axis of the image; of groups, at its channels
 
@@ -90,14 +91,14 @@ class _Rewriter:
 
     def visit(self, op: ir.Operation) -> None:
         with ir.InsertionPoint(op), op.location:
-            if _is_convolution(op):
+            if is_convolution(op):
                 if self._skips(op):
                     self._product(op, self._read_pixels(op))
                 elif self._stays_first(op):
                     self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
-                    self._convolve(op, self._image(op.operands[0]), *_steps(op))
-            elif self._is_short(op) or self._is_volume(op) or (_is_convolution(op, swapped=True) and not self._has_few_channels(op)):
+                    self._convolve(op, self._image(op.operands[0]), *steps_of(op))
+            elif self._is_short(op) or self._is_volume(op) or self._is_swapped(op):
                 self._over_filters(op)
             elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
@@ -119,7 +120,7 @@ class _Rewriter:
 
     def _stays_first(self, op: ir.Operation) -> bool:
         """A 1x1 window with steps of one, whose pixels fill their vectors, of an image that is not channels-last already."""
-        return _pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0]) and \
+        return is_pointwise(op) and self._known(op.operands[0]) is None and self._fills_vectors(op.operands[0]) and \
             not _in_codes(op)
 
     def _fills_vectors(self, image: ir.Value) -> bool:
@@ -153,12 +154,12 @@ class _Rewriter:
     def _skips(self, op: ir.Operation) -> bool:
         """A 1x1 window that steps over pixels, of which it reads enough to fill their vectors, of no channels-last image."""
         window = list(ir.RankedTensorType(op.operands[1].type).shape)[2:]
-        return window == [1, 1] and min(_steps(op)[0]) > 1 and self._known(op.operands[0]) is None and not _in_codes(op) and \
+        return window == [1, 1] and min(steps_of(op)[0]) > 1 and self._known(op.operands[0]) is None and not _in_codes(op) and \
             self._fill(self.views.shapes.dims(op.results[0])[2:])
 
     def _read_pixels(self, op: ir.Operation) -> ir.Value:
         """A copy of the pixels that a 1x1 window reads."""
-        image, steps = op.operands[0], _steps(op)[0]
+        image, steps = op.operands[0], steps_of(op)[0]
         dims = [*self.views.shapes.dims(image)[:2], *self.views.shapes.dims(op.results[0])[2:]]
         empty = self.views.empty(dims, ir.RankedTensorType(image.type).element_type)
         d = [ir.AffineExpr.get_dim(i) for i in range(4)]
@@ -198,12 +199,16 @@ class _Rewriter:
     def _is_volume(self, op: ir.Operation) -> bool:
         """A convolution over three axes of bf16 in pairs, of more factors than lie near, or of two vectors of filters and one of
         channels: 1.06 to 1.8 times as fast so on AVX-512, .95 to 1.2 times by AVX2, with one vector .6 to 1.0 times."""
-        if not self.options.volumes or not _is_convolution(op, 3):
+        if not self.options.volumes or not is_convolution(op, 3):
             return False
         filters, channels = (d.constant or 0 for d in self.views.shapes.dims(inputs(op)[1])[:2])
         kinds = {str(ir.RankedTensorType(v.type).element_type) for v in inputs(op)}
         many = filters * channels > self.options.volumes or min(filters // 2, channels) >= self.options.lanes
         return filters >= self.options.lanes and (many or (self.options.pairs and kinds == {"bf16"} and channels > FEW_CHANNELS))
+
+    def _is_swapped(self, op: ir.Operation) -> bool:
+        """A convolution of images whose filters lie [c, f, row, column], as the phases of transposed ones."""
+        return is_convolution(op, swapped=True) and not self._has_few_channels(op)
 
     def _over_filters(self, op: ir.Operation) -> None:
         """Loops image, places, filter, then places in the window, channel."""
@@ -401,7 +406,7 @@ def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution, or a place that wants it channels last, through pads and elementwise operations?"""
     for user in users(value):
         windows = is_window(user) or is_window(user, FIRST)
-        convolves = _is_convolution(user) or _is_convolution(user, swapped=True)
+        convolves = is_convolution(user) or is_convolution(user, swapped=True)
         if (convolves or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
             return True
         if user.name == "tensor.expand_shape" and reads_groups(user):
@@ -444,37 +449,6 @@ def _in_codes(op: ir.Operation) -> bool:
     """Are the filters decoded from codes, which kernels do along the vectors?"""
     made = owner(inputs(op)[1])
     return made is not None and CODES in made.attributes
-
-
-def _pointwise(op: ir.Operation) -> bool:
-    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and _steps(op)[0] == [1, 1]
-
-
-def _is_convolution(op: ir.Operation, axes: int = 2, swapped: bool = False) -> bool:
-    """Of images [n, c, row, column] and filters [f, c, row, column], or of more axes; as a generic, whose factors may be widened
-    each its way. swapped: of filters [c, f, row, column]."""
-    if op.name == _CONVOLUTION:
-        return axes == 2 and not swapped
-    if op.name != "linalg.generic" or len(op.operands) != 3 or product_of(op) is None:
-        return False
-    image, filters, result = ([position(e) for e in m.results] for m in maps_of(op))
-    if {len(result), len(image), len(filters)} != {axes + 2} or None in (*filters, *result):
-        return False
-    n, f, *places = result
-    by = [image[1], f] if swapped else [f, image[1]]
-    same = image[0] == n and filters[:2] == by and image[2:] == [None] * axes
-    return same and len({*result, *filters}) == 3 + 2 * axes == maps_of(op)[0].n_dims and all(
-        terms is not None and set(terms) == {places[i], filters[2 + i]}
-        for i, terms in enumerate(linear_terms(e) for e in list(maps_of(op)[0].results)[2:]))
-
-
-def _steps(op: ir.Operation) -> tuple[list[int], list[int]]:
-    """Strides and dilations of a convolution along rows and columns."""
-    image, filters, result = maps_of(op)
-    terms = [linear_terms(e) or {} for e in list(image.results)[2:]]
-    moved = [[position(m.results[2 + i]) for i in range(2)] for m in (result, filters)]
-    strides, dilations = ([found[d] for found, d in zip(terms, loops, strict=True) if d is not None] for loops in moved)
-    return strides, dilations
 
 
 def _padded(op: ir.Operation, source: ir.Value, order: Sequence[int]) -> ir.Value:

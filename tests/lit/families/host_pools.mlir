@@ -2,17 +2,20 @@
 // RUN: tilewright opt %s --pass 'tile{config="host_pools{rows=8 groups=2 columns=64 mc=8}"},emit-micro-kernel{symbol=mm}' | filecheck %s --check-prefix=ROWS
 
 // One row: 64 columns take a byte of each of four planes, of 256 entries in four registers, of which three are permuted under
-// masks. What puts the bytes of a group together, by shifts, stands among the permutations of the next.
+// masks. What puts the bytes of a group together, by shifts through two registers and choices of bits, stands among the permutations of the next.
 // CHECK-LABEL: llvm.func internal @mm_body
 // CHECK: :4 = scf.for {{.*}} iter_args({{.*}} -> (vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>)
 // CHECK: arith.cmpi slt, {{.*}} : vector<64xi8>
 // CHECK-COUNT-16: permvar.qi.512
-// CHECK-NOT: arith.shrui
+// CHECK-NOT: llvm.fshl
 // CHECK: arith.cmpi slt, {{.*}} : vector<64xi8>
 // CHECK: permvar.qi.512
-// CHECK: arith.shrui {{.*}} : vector<32xi16>
+// CHECK: llvm.fshl{{.*}} vector<32xi16>
+// CHECK: pternlog.d.512
 // CHECK: permvar.qi.512
-// CHECK: arith.shrui {{.*}} : vector<32xi16>
+// CHECK: pternlog.d.512
+// CHECK: permvar.qi.512
+// CHECK: llvm.fshl{{.*}} vector<32xi16>
 // CHECK: permvar.qi.512
 // CHECK: arith.addf {{.*}} : vector<16xf32>
 // CHECK: permvar.qi.512

@@ -3,10 +3,12 @@
 The products of a group with all vectors are planes of bytes, as of host_pools_shuffle.py, of 64, 128 or 256 entries: one
 register, two or four, of which each but the first is permuted under a mask of the indices that name it. (vpermi2b does two, but
 as three instructions.) Of floats the planes are put together to f32, so that sums have the bits that they have by loads: by
-shifts and masks, since the one port that shuffles is the one that permutes. The masks are read from memory: LLVM would make
-shuffles of those that it knows. Of whole numbers, made positive by a bias, the bytes of a plane are added
-in words of 16 bits: all of a word, and its high byte. Both are exact modulo 2 ** 16 for up to `MOST_ADDED` additions, and give
-the sums of the even columns, less what was carried from the odd ones, and of the odd columns.
+shifts through two registers and choices of bits, since the one port that shuffles is the one that permutes. The masks of these
+are read from memory: LLVM would make shuffles of those that it knows. Sums keep the order of their bytes until all are added.
+
+Of whole numbers, made positive by a bias, the bytes of a plane are added in words of 16 bits: all of a word, and its high byte.
+Both are exact modulo 2 ** 16 for up to `MOST_ADDED` additions, and give the sums of the even columns, less what was carried from
+the odd ones, and of the odd columns.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tilewright.passes.spaces.host.host_pools import PERMUTED_COLUMNS
 
 LANES = 16  # words of 32 bits of a register
 _PERMUTE = "llvm.x86.avx512.permvar.qi.512"
+_BITS, _CHOICE = "llvm.x86.avx512.pternlog.d.512", 0xCA  # of the second where the first has ones, else of the third
 _SHIFTED = 256  # entries from which planes are put together by shifts
 _MASKS = (0x00FF00FF, 0x0000FFFF)  # bytes and words of even numbers
 
@@ -55,6 +58,12 @@ class PermuteTables:
         """Words of the masks."""
         return 0 if bits or PermuteTables.entries(pools) < _SHIFTED else len(_MASKS) * LANES
 
+    @property
+    def turn(self) -> int:
+        """Groups of one turn of a loop. What follows the last permutations of a turn has none beside it, so that long turns are
+        faster where both ports are busy."""
+        return 4 if self.bits or self._shuffles else max(1, 8 // len(self.products.pools.books))
+
     def fill(self) -> None:
         self.products.fill()
         for n, mask in enumerate(_MASKS if self.mask_words(self.products.pools, self.bits) else ()):
@@ -72,9 +81,9 @@ class PermuteTables:
         self.products.of_row(points[0], put)
 
     def begin(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
-        """What a loop over groups carries, of four vectors of sums of consecutive columns."""
+        """What a loop over groups carries, of the four vectors of sums of 64 columns, whose order is that of their bytes."""
         if not self.bits:
-            return self._blocks(sums)
+            return list(sums)
         zero = constant(integer_type(16), 0, PERMUTED_COLUMNS // 2)
         return [zero] * (2 * self._planes)
 
@@ -97,7 +106,7 @@ class PermuteTables:
     def finish(self, sums: Sequence[ir.Value], carried: Sequence[ir.Value]) -> list[ir.Value]:
         """The four vectors of sums, of what `begin` made of them and `add` added to it."""
         if not self.bits:
-            return self._columns(carried)
+            return list(carried)
         count = PERMUTED_COLUMNS // 2
         words = vector_type(integer_type(32), LANES)
         total: list[ir.Value | None] = [None] * 4
@@ -110,9 +119,17 @@ class PermuteTables:
                 moved = arith.shli(wide, constant(integer_type(32), 8 * p, LANES)) if p else wide
                 before = total[n]
                 total[n] = moved if before is None else arith.addi(before, moved)
-        turns = [[x for i in range(LANES // 2) for x in (first + i, first + i + LANES)] for first in (0, LANES // 2)]
-        linear = [vector.shuffle(total[2 * half], total[2 * half + 1], turn) for half in (0, 1) for turn in turns]
-        return [arith.addi(a, b) for a, b in zip(sums, linear, strict=True)]
+        return [arith.addi(a, b) for a, b in zip(sums, total, strict=True)]
+
+    def columns(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """The four vectors of sums in the order of the columns."""
+        if self.bits:  # each two of even columns, and of odd ones
+            turns = [[x for i in range(LANES // 2) for x in (first + i, first + i + LANES)] for first in (0, LANES // 2)]
+            return [vector.shuffle(sums[2 * half], sums[2 * half + 1], turn) for half in (0, 1) for turn in turns]
+        halves = [[vector.shuffle(sums[2 * half], sums[2 * half + 1], _eights(n)) for half in (0, 1)] for n in (0, 1)]
+        places = sorted((self._place(half, i, odd), 16 * half + 8 * odd + i)
+                        for half in (0, 1) for odd in (0, 1) for i in range(4))
+        return [vector.shuffle(*pair, [lane + 4 * block for _, lane in places]) for pair in halves for block in (0, 1)]
 
     def _added_in_words(self, sums: list[ir.Value], planes: Sequence[ir.Value]) -> Iterator[None]:
         """Adds planes to sums of whole numbers; a step is one plane."""
@@ -127,14 +144,14 @@ class PermuteTables:
     def _added(self, sums: list[ir.Value], kept: list[ir.Value], planes: Sequence[ir.Value], last: bool) -> Iterator[None]:
         """Puts planes together to f32 and adds them to what is kept of the books before, and for the last book to the sums; a
         step is a register."""
-        split = self._unpacked if self._shuffles else self._apart
-        halves, kind = list[ir.Value](), vector_type(integer_type(32), LANES)
-        for n in range(4):
-            halves.append(split(planes[n // 2 * 2], planes[n // 2 * 2 + 1], 1, n % 2))
-            yield
-        for number in range(4):
-            word = split(halves[number // 2], halves[2 + number // 2], 2, number % 2)
-            value = arith.bitcast(sums[0].type, vector.bitcast(kind, word))
+        halves = list[ir.Value]()
+        for pair in (0, 2):
+            for half in self._split(planes[pair], planes[pair + 1], 1):
+                halves.append(half)
+                yield
+        words = (word for n in (0, 1) for word in self._split(halves[n], halves[2 + n], 2))
+        for number, word in enumerate(words):
+            value = arith.bitcast(sums[0].type, vector.bitcast(vector_type(integer_type(32), LANES), word))
             if len(kept) > number:
                 value = arith.addf(kept[number], value)
             kept[number : number + 1] = [value]
@@ -173,7 +190,7 @@ class PermuteTables:
 
     @property
     def _shuffles(self) -> bool:
-        """Are bytes put together by 8 shuffles, and not by 8 shifts and 8 masks? For four registers of entries the port that
+        """Are bytes put together by 8 shuffles, and not by 4 shifts and 8 choices? For four registers of entries the port that
         shuffles has 18 others (one row by a pool of 64, 2048 x 2048: 43 us by shuffles, 53 by shifts)."""
         return self.entries(self.products.pools) < _SHIFTED
 
@@ -181,38 +198,30 @@ class PermuteTables:
         """Of each 16 columns the one whose word is in vector 2 half + odd, at a number from 0 to 3."""
         return 8 * half + 4 * odd + number if self._shuffles else 4 * number + 2 * odd + half
 
-    def _blocks(self, given: Sequence[ir.Value]) -> list[ir.Value]:
-        """Four vectors of consecutive columns, in the order of `_place`."""
-        halves = [[vector.shuffle(given[n], given[n + 1], [16 * block + self._place(half, i, odd) for odd in (0, 1)
-                                                           for block in (0, 1) for i in range(4)]) for half in (0, 1)]
-                  for n in (0, 2)]
-        return [vector.shuffle(halves[0][half], halves[1][half], _eights(odd)) for half in (0, 1) for odd in (0, 1)]
-
-    def _columns(self, given: Sequence[ir.Value]) -> list[ir.Value]:
-        """The inverse of `_blocks`."""
-        halves = [[vector.shuffle(given[2 * half], given[2 * half + 1], _eights(n)) for half in (0, 1)] for n in (0, 1)]
-        places = sorted((self._place(half, i, odd), 16 * half + 8 * odd + i)
-                        for half in (0, 1) for odd in (0, 1) for i in range(4))
-        return [vector.shuffle(*pair, [lane + 4 * block for _, lane in places]) for pair in halves for block in (0, 1)]
+    def _split(self, left: ir.Value, right: ir.Value, size: int) -> Iterator[ir.Value]:
+        """The elements of `size` bytes of two registers side by side, in two registers, each made when it is asked for."""
+        return self._unpacked(left, right, size) if self._shuffles else self._apart(left, right, size)
 
     @staticmethod
-    def _unpacked(left: ir.Value, right: ir.Value, size: int, half: int) -> ir.Value:
-        """The elements of `size` bytes of two registers side by side: of each 16 bytes the low half, or the high half."""
+    def _unpacked(left: ir.Value, right: ir.Value, size: int) -> Iterator[ir.Value]:
+        """Of each 16 bytes the low half, and the high half."""
         each, count = 16 // size, PERMUTED_COLUMNS // size
         a, b = (vector.bitcast(vector_type(integer_type(8 * size), count), v) for v in (left, right))
-        first = half * each // 2
-        return vector.shuffle(a, b, [x for block in range(0, count, each) for i in range(first, first + each // 2)
-                                     for x in (block + i, block + i + count)])
+        for first in (0, each // 2):
+            yield vector.shuffle(a, b, [x for block in range(0, count, each) for i in range(first, first + each // 2)
+                                        for x in (block + i, block + i + count)])
 
-    def _apart(self, left: ir.Value, right: ir.Value, size: int, half: int) -> ir.Value:
-        """The elements of even numbers of two registers side by side, or those of odd ones, of `size` bytes."""
+    def _apart(self, left: ir.Value, right: ir.Value, size: int) -> Iterator[ir.Value]:
+        """The elements of even numbers, and those of odd ones. A shift through both registers (VBMI2) puts the left one of odd
+        number below the right one of even number; each of both results takes half of it."""
         wide, count = integer_type(16 * size), PERMUTED_COLUMNS // (2 * size)
-        a, b, lower = (vector.bitcast(vector_type(wide, count), v) for v in (
-            left, right, self.masks.load([Index.ramp(Index((size - 1) * LANES), LANES)])))
-        moved = constant(wide, 8 * size, count)
-        if half:
-            return arith.ori(arith.shrui(a, moved), arith.andi(b, arith.xori(lower, constant(wide, -1, count))))
-        return arith.ori(arith.andi(a, lower), arith.shli(b, moved))
+        words = vector_type(integer_type(32), LANES)
+        a, b = (vector.bitcast(vector_type(wide, count), v) for v in (left, right))
+        between = intrinsic("llvm.fshl", a.type, [b, a, constant(wide, 8 * size, count)])
+        lower = self.masks.load([Index.ramp(Index((size - 1) * LANES), LANES)])
+        for even, odd in ((a, between), (between, b)):
+            parts = (vector.bitcast(words, v) for v in (even, odd))
+            yield intrinsic(_BITS, words, [lower, *parts, constant(integer_type(32), _CHOICE)])
 
 
 def _alternate(first: Iterator[None], second: Iterator[None]) -> None:

@@ -26,7 +26,6 @@ from tilewright.runtime.shape import Expr
 
 _UNROLLED = 16  # groups without a loop
 _TURN = 8  # groups of one turn of a loop
-_PERMUTED_TURN = 4  # groups of one turn of a loop over permutations
 _PAIRS_AHEAD = 4  # of panels, whose indices are fetched while tables are made, and ahead of those that are added
 _CHAINS = {1: 8, 4: 4, 8: 4}  # columns that are added to in turn, by rows
 
@@ -172,6 +171,8 @@ class PoolsEmitter:
         loop(0, whole, some, lambda g: piece(g, some), index=index)
         if total - whole:
             piece(Index(whole), total - whole)
+        if self.config.permute:
+            loop(0, panels, beside, self._in_order, index=index)
         self._results(loops, (row, high), first, count)
 
     @property
@@ -257,7 +258,7 @@ class PoolsEmitter:
         panels = [first + number, first + (number + 1).min(count - 1)]
         named = [[self._indices(book.index, p, group) for p in panels] for book in self.pools.books]
         ahead = [p + 2 * _PAIRS_AHEAD for p in panels]
-        at = [[Index.ramp(number * tile + LANES * n, LANES)] for n in range(PERMUTED_COLUMNS // LANES)]
+        at = self._permuted_sums(number)
 
         def turn(i: Index, many: int, given: Sequence[ir.Value]) -> list[ir.Value]:
             self._fetch_lines(ahead, group, [i * tile + line for line in range(0, many * tile, LINE)])
@@ -265,10 +266,22 @@ class PoolsEmitter:
             return tables.add(given, i, [[vector.shuffle(*pair, list(range(2 * tile))) for pair in books] for books in halves])
 
         before = [sums.load(a) for a in at]
-        carried, whole = tables.begin(before), groups // _PERMUTED_TURN * _PERMUTED_TURN
-        carried = loop(0, whole, _PERMUTED_TURN, lambda i, *c: turn(i, _PERMUTED_TURN, c), carried, self.kernel.index)
+        each, carried = tables.turn, tables.begin(before)
+        whole = groups // each * each
+        carried = loop(0, whole, each, lambda i, *c: turn(i, each, c), carried, self.kernel.index)
         carried = turn(Index(whole), groups - whole, carried) if groups > whole else carried
         for a, value in zip(at, tables.finish(before, carried), strict=True):
+            sums.store(value, a)
+
+    def _permuted_sums(self, number: Index) -> list[list[Index]]:
+        """Where the sums of a panel and of the next one lie."""
+        return [[Index.ramp(number * self.pools.tile + LANES * n, LANES)] for n in range(PERMUTED_COLUMNS // LANES)]
+
+    def _in_order(self, number: Index) -> None:
+        """Puts the sums of a panel and of the next one in the order of their columns."""
+        tables, sums, at = self._tables, self._memory("sums", self._sum), self._permuted_sums(number)
+        assert isinstance(tables, PermuteTables)
+        for a, value in zip(at, tables.columns([sums.load(a) for a in at]), strict=True):
             sums.store(value, a)
 
     def _narrow_panel(self, panel: Index, place: Index, group: Index, groups: int) -> None:

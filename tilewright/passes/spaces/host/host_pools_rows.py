@@ -31,7 +31,7 @@ _MADE, _MADE_NARROW = 4.0, 3.25  # of an entry of eight rows, and of 16 rows in 
 _STEP = 2.8  # of a step along columns besides what it does for each register of tables
 _PERMUTED, _SHUFFLED = 2.0, 1.6  # of a permutation of 64 bytes, or a shuffle of 32, with its load and additions
 _MERGED = 1.05  # of another one under a mask
-_TOGETHER = 3.3  # of four planes that are put together to floats
+_TOGETHER, _SHIFTED = 3.3, 1.3  # of four planes that are put together to floats, by shuffles; by shifts, of 256 entries
 _MOST_ROWS = 2 * NARROW_ROWS  # beyond which blocks are all but whole
 
 
@@ -66,9 +66,10 @@ def cycles(config: HostPoolsConfig, form: PoolFormat, sizes: Sizes, limits: Host
 
 
 def _permuted(config: HostPoolsConfig, form: PoolFormat) -> float:
-    """Of 64 columns: of each plane a register for 64 entries; floats are put together by shuffles."""
+    """Of 64 columns: of each plane a register for 64 entries."""
     registers = next(n for n in (1, 2, 4) if n * PERMUTED_COLUMNS >= form.entries)
-    return _STEP + planes(config.bits) * (_PERMUTED + _MERGED * (registers - 1)) + (0 if config.bits else _TOGETHER)
+    together = 0.0 if config.bits else _SHIFTED if registers > 2 else _TOGETHER
+    return _STEP + planes(config.bits) * (_PERMUTED + _MERGED * (registers - 1)) + together
 
 
 def _shuffled(config: HostPoolsConfig, form: PoolFormat) -> float:

@@ -20,6 +20,7 @@ from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import ProductCode
 from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_matmul_words import rounded_to_bf16
 from tilewright.passes.mlir import arith, ir, math, vector
 
 Join = Callable[[ir.Value, ir.Value], ir.Value]
@@ -28,13 +29,14 @@ _LOG2E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class VectorSoftmax:
-    """scores: [row][key] in f32, rows whole vectors long."""
+    """scores: [row][key] in f32, rows whole vectors long; exponentials replace them, or are rounded to `weights`."""
 
     evaluator: Evaluator
     view: Attention
     hidden: AttentionMask
     scores: Memory
     lanes: int
+    weights: Memory
 
     def limits(self, points: Sequence[Loops], end: Index) -> list[Index]:
         """For each row the number of keys up to the last one that it sees, at most `end`."""
@@ -103,13 +105,13 @@ class VectorSoftmax:
         return [larger(v, g) for v, g in zip(values, greatest, strict=True)]
 
     def exponentials(self, greatest: Sequence[ir.Value], count: Index) -> list[ir.Value]:
-        """Replaces logits by the exponentials of their distance to `greatest`; the sum of each row, in all lanes."""
+        """The exponentials of the logits' distance to `greatest`; the sum of each row before they are rounded, in all lanes."""
         def step(j: Index, *sums: ir.Value) -> list[ir.Value]:
             done = []
             for i, (top, total) in enumerate(zip(greatest, sums, strict=True)):
                 at = [Index(i), Index.ramp(j, self.lanes)]
                 value = self.exponential(arith.subf(self.scores.load(at), top))
-                self.scores.store(value, at)
+                self.weights.store(value if self.weights.element == self.scores.element else rounded_to_bf16(value), at)
                 done.append(arith.addf(total, value))
             return done
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tilewright.passes.codegen.emit import all_of, choose, constant, integer_type, lane_mask, lanes_of, vector_type
+from tilewright.passes.codegen.emit import all_of, choose, constant, integer_type, intrinsic, lane_mask, lanes_of, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.codegen.product_code import coords_of
@@ -21,6 +21,12 @@ from tilewright.passes.mlir import arith, ir, vector
 
 _LANES = (4, 8, 16)
 _ADD_OF_PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def rounded_to_bf16(values: ir.Value) -> ir.Value:
+    """A vector of f32 rounded to nearest by AVX-512 BF16, which takes denormals as zero."""
+    lanes = lanes_of(values)
+    return intrinsic(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}", vector_type(ir.BF16Type.get(), lanes), [values])
 
 
 def takes_words(plan: Plan, lanes: int, side: int) -> bool:
@@ -107,10 +113,7 @@ class Words:
         return [vector.bitcast(vector_type(element, self.side * lanes_of(w)), w) for w in words]
 
     def _call(self, name: str, type_: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-        return ir.Operation.create("llvm.call_intrinsic", [type_], list(operands), {
-            "intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-        }).results[0]
+        return intrinsic(name, type_, operands)
 
     def _where(self, left: Index | None, i: int, type_: ir.Type, value: Callable[[], ir.Value]) -> ir.Value | None:
         """Value `i` of a word; zero, or None for certain, where it is beyond what is left."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tools.bench.partition.compare_partition import Bench, tensors
+from tools.bench.partition.bench import Bench, tensors
 from tools.bench.partition.training import WORKLOADS, Workload
 
 torch: Any = pytest.importorskip("torch")

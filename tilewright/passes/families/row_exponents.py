@@ -44,9 +44,9 @@ def _scalars(ops: Sequence[ir.Operation], name: str) -> Iterator[ir.Operation]:
 def mark_shares(ops: Sequence[ir.Operation]) -> None:
     """Gives every arith.divf of a row program that divides such an exponential, marked already, by the sum over its row the
     attribute that says so. The maximum's own exponential, 1, is in that sum: all reductions of a row program are over its
-    columns."""
+    columns. What a norm divides by, a root that a row has in common, gets it too: the reciprocal of a root is never subnormal."""
     for inner in _scalars(ops, "arith.divf"):
-        if _is_share(inner):
+        if _is_share(inner) or _by_root(inner):
             inner.attributes[SHARE] = ir.UnitAttr.get()
 
 
@@ -146,6 +146,20 @@ def _is_share(quotient: ir.Operation) -> bool:
     zero = owner(begun.operands[0]) if begun is not None and begun.name == "linalg.fill" else None
     return exponential is not None and NONPOSITIVE in exponential.attributes and zero is not None \
         and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
+
+
+def _by_root(quotient: ir.Operation) -> bool:
+    """Does a division of f32 in a body divide by a root that not all of its elements have their own of?"""
+    divisor = quotient.operands[1]
+    if owner(divisor) is not None or not isinstance(divisor.type, ir.F32Type):
+        return False
+    reader, tensor = _operand(divisor)
+    made = owner(tensor)
+    own = maps_of(reader)[_number(divisor)]
+    if made is None or made.name != "linalg.generic" or len({position(e) for e in own.results} - {None}) == own.n_dims:
+        return False
+    root = owner(operations(made.regions[0].blocks[0])[-1].operands[list(made.results).index(tensor)])
+    return root is not None and root.name == "math.sqrt"
 
 
 def _took_part(element: ir.Value, joined: ir.Value, by: Sequence[str] = _MAXIMA) -> bool:

@@ -42,7 +42,8 @@ _POWERS = {"math.exp": expansions.exp, "math.exp2": expansions.exp2}
 _F64 = frozenset(f"math.{name}" for name in (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh"))
 _DIVIDE = "arith.divf"
-SHARE = "tw.share"  # unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN
+# unit attribute of an arith.divf of a dividend within [0, 1] by a divisor from 1 on, or NaN, or of any by a square root
+SHARE = "tw.share"
 # unit attribute of an arith.maximumf or minimumf: where an operand is NaN, all that is made of the result is NaN without it
 NAN_ELSEWHERE = "tw.nan_elsewhere"
 # where an error in the last place becomes a whole step, and where values leave the sight of `_is_smooth`

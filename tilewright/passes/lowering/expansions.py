@@ -172,7 +172,8 @@ def _by_lanes(instruction: Callable[..., ir.Value], *operands: Real) -> Real:
 
 
 def share(part: Real, whole: Real) -> Real:
-    """part / whole for 0 <= part <= 1 <= whole, 1.5 ulp: by the reciprocal, which the parts of one whole have in common."""
+    """part / whole for 0 <= part <= 1 <= whole, or where whole is a root, 1.5 ulp: by the reciprocal, which is that of all parts
+    of one whole."""
     return part * (1.0 / whole)
 
 

@@ -4,44 +4,39 @@
 
 The reader is a loop of vector loads over the same memory, on as many threads, which does not come back to Python between its
 passes. "of read" is the speed at which a call from Python reads over that of the reader; the others are times over ours. Each
-system is a process of its own, bound to as many cores as threads; they take turns, and stand still meanwhile: threads of one that
-wait for work would take the cores of the next. All need a quiet machine.
+system is a process of its own (systems.py). All need a quiet machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import functools
 import os
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tilewright as tw
 from tilewright.runtime.host.benchmark import Timing, warm_up
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.host.host_target import host_target
 from tilewright.runtime.host.object_code import emit_object
 from tilewright.runtime.target import Target
 from tools.bench import command
-from tools.bench.harness.interleave import Worker, rounds
 from tools.bench.harness.serve import Call, serve
-from tools.bench.partition.compare_partition import Bench, summary, tensors, xla_of
-from tools.bench.partition.inductor import compiled
+from tools.bench.partition import systems
+from tools.bench.partition.bench import tensors
+from tools.bench.partition.compare_partition import summary
 from tools.bench.partition.shown import shown
-from tools.bench.partition.training import COLUMNS, Workload
+from tools.bench.partition.training import COLUMNS
 
 _VECTORS, _LANES = 8, 16  # of a step, words of one
 STEP = _VECTORS * _LANES * 4  # bytes
-_TURN, _LINE = 0.003, 64  # seconds that a reader reads at once, at least; bytes, across which it reads at half its speed
-_SYSTEMS = ("ours", "reader", "inductor", "torch", "xla")
+_TURN = 0.003  # seconds that a reader reads at once, at least
 
 
 def _reader_ir() -> str:
@@ -111,57 +106,14 @@ class Reader:
         return partial(self.folded, array, passes), passes
 
 
-def placed(torch: Any, tensors: Sequence[Any]) -> tuple[np.ndarray, tuple[Any, ...]]:
-    """Memory from the beginning of a line on, and in it one after the other tensors that hold the same."""
-    size, found, start = sum(t.nbytes for t in tensors), [], 0
-    room = np.empty(size + _LINE, np.uint8)
-    memory = room[-room.ctypes.data % _LINE :][:size]
-    for tensor in tensors:
-        found.append(torch.from_numpy(memory[start : start + tensor.nbytes]).view(tensor.dtype).view(tensor.shape).copy_(tensor))
-        start += tensor.nbytes
-    return memory, tuple(found)
-
-
-@functools.cache
-def _bench(name: str, threads: int, system: str) -> Bench:
-    import torch
-
-    torch.set_num_threads(threads)
-    return Bench(torch, xla_of(threads) if system == "xla" else None, next(w for w in COLUMNS if w.name == name), threads)
-
-
-@functools.cache
-def _function(name: str, threads: int, system: str) -> Callable[..., Any]:
-    bench = _bench(name, threads, system)
-    if system == "ours":
-        module, example, dynamic = bench.exported()
-        return tw.compile(module, args=example, dynamic_shapes=dynamic, options={"threads": threads})
-    return compiled(bench.torch, bench.function) if system == "inductor" else bench.function
-
-
 def prepared(system: str, threads: int, request: dict[str, Any]) -> tuple[Call, dict[str, Any]]:
-    """A call of a system, and how often it reads what the others read once."""
-    bench = _bench(request["workload"], threads, system)
-    memory, given = placed(bench.torch, tensors(bench.torch, bench.workload.given, request["rows"]))
-    if system == "reader":
-        call, passes = Reader(threads).bound(memory)
-        return call, {"passes": passes}
-    if system == "xla":
-        return (bench.xla.bound(bench.theirs, given), {"passes": 1}) if bench.xla else (lambda: None, {"passes": 0})
-    return partial(_function(request["workload"], threads, system), *given), {"passes": 1}
-
-
-def measured(workload: Workload, workers: dict[str, Worker], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A record for each number of rows."""
-    for rows in map(int, args.rows.split(",")):
-        passes = {name: worker.ask(do="prepare", workload=workload.name, rows=rows)["passes"] for name, worker in workers.items()}
-        taken = rounds({name: workers[name].turn for name, count in passes.items() if count}, args.rounds, args.seconds)
-        each = {name: [t / passes[name] for t in times] for name, times in taken.items()}
-        ratios = {name: statistics.median(t / own for t, own in zip(times, each["ours"], strict=True))
-                  for name, times in each.items()}
-        us = statistics.median(each["ours"]) * 1e6
-        peers = {name: ratios[name] for name in _SYSTEMS[2:] if name in ratios}
-        yield {"workload": workload.name, "rows": rows, "threads": args.threads, "us": us, **peers, "of read": ratios["reader"]}
+    """A call of a system or of the reader, and how often it reads what the others read once."""
+    if system != "reader":
+        return systems.prepared(system, threads, request)
+    found = systems.bench(request["workload"], threads, system)
+    memory, _ = systems.placed(found.torch, tensors(found.torch, found.workload.given, request["rows"]))
+    call, passes = Reader(threads).bound(memory)
+    return call, {"passes": passes}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -172,16 +124,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="measuring time at a shape, for each system")
     parser.add_argument("--json", type=Path, help="JSON Lines file to append to")
     args = parser.parse_args(argv)
-    workers = {name: Worker(name, args.threads, module="tools.bench.partition.columns") for name in _SYSTEMS}
     records = []
-    try:
-        for workload in COLUMNS:
-            for record in measured(workload, workers, args):
-                print(shown(record), flush=True)
-                records.append(record)
-    finally:
-        for worker in workers.values():
-            worker.close()
+    with systems.working(("ours", "reader", *systems.PEERS), args.threads, "tools.bench.partition.columns") as workers:
+        for workload, rows in product(COLUMNS, map(int, args.rows.split(","))):
+            us, ratios = systems.compared(workload.name, rows, workers, args.rounds, args.seconds)
+            of_read = {"of read": ratios.pop("reader")}
+            record = {"workload": workload.name, "rows": rows, "threads": args.threads, "us": us, **ratios, **of_read}
+            print(shown(record), flush=True)
+            records.append(record)
     command.append(args.json, records)
     print(summary(records))
     return 0

@@ -32,7 +32,7 @@ from tilewright.passes.partition.region import Region
 from tilewright.passes.partition.rules import Rule, register, unregister
 from tilewright.runtime.host.benchmark import Timing, time_beside, time_call
 from tools.bench import command
-from tools.bench.partition.compare_partition import Bench, tensors
+from tools.bench.partition.bench import Bench, tensors
 from tools.bench.partition.shown import shown
 from tools.bench.partition.training import WORKLOADS, Workload
 from tools.checkout import of_tests

@@ -61,7 +61,7 @@ def bits(fn: tw.CompiledFunction, x: np.ndarray, threads: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("build,target", [*((b, "host") for b in (dense, norms, convolution, strided, attention)),
                                           (dense, "host:x86-64-v3"), (attention, "host:x86-64-v3")])
 def test_rows_keep_their_bits(build: Callable[[ops.Graph], Shapes], target: str) -> None:

@@ -30,7 +30,7 @@ def graph(layout: str, size: tuple[int | str, int | str], stride: int, dilation:
     return g
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stride,dilation,layout,constant", [
     (*steps, *rest) for steps, *rest in AllPairs([[(1, 1), (2, 1), (1, 2)], ["nchw", "nhwc"], [True, False]])])
 def test_small_images(layout: str, constant: bool, stride: int, dilation: int) -> None:

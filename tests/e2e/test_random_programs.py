@@ -23,6 +23,7 @@ QUICK = settings(deadline=None, derandomize=True, database=None,
                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("operators", "group", "dtypes", "programs"), [
     *((OPERATORS, group, DTYPES, 3) for group in OPERATORS), (ALL, "order", DTYPES, 3), (UNSIGNED, "order", ("ui8",), 2)])
 def test_programs_match_the_reference(operators: Operators, group: str, dtypes: tuple[str, ...], programs: int) -> None:

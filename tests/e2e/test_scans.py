@@ -24,6 +24,7 @@ def loops(fn: CompiledFunction) -> int:
     return sum(isinstance(step, LoopStep) for step in fn.program.tree)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("seed", "target"), [
     (28, "host:x86-64-v3"), (122, "host"), (144, "host"), (23, "host")])
 def test_random_scans(seed: int, target: str) -> None:

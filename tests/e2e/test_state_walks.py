@@ -71,6 +71,7 @@ def test_the_last_state_is_given_as_well(target: str) -> None:
     check(compiled(graph, {"T": (1, 40)}, target), graph, (1, 2, 33))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("seed", "target"), [(0, "host"), (1, "host:x86-64-v3"), (5, "host"), (2, GPU), (3, GPU)])
 def test_random_sums(seed: int, target: str) -> None:
     made = RandomSums(seed)
@@ -120,6 +121,7 @@ def decaying(start: bool) -> ops.Graph:
     return g
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["host", GPU])
 @pytest.mark.parametrize("start", [False, True])
 def test_decays_are_powers_of_two_of_products(target: str, start: bool) -> None:

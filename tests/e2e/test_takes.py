@@ -40,7 +40,7 @@ def problem(workload: Workload, config: TileConfig) -> str | None:
     return None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", range(3))
 def test_families_build_what_they_take(target: str, seed: int) -> None:

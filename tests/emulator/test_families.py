@@ -120,7 +120,7 @@ def test_narrow_elements_are_widened(element: str) -> None:
     assert sweep(case, "simt{bm=32 bn=32 bk=8 tm=2 tn=4 vec=4}", "MNK", [(8, 8, 8), (36, 36, 20)]) == 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("computed", ["a", "b", "ab"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 def test_operands_that_are_computed_while_they_are_copied(layout: str, computed: str) -> None:
@@ -130,7 +130,7 @@ def test_operands_that_are_computed_while_they_are_copied(layout: str, computed:
         assert sweep(case, config, "MNK", [(4, 4, 4), (36, 60, 20), (33, 64, 48)], seed=2) >= 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout,stride,pad", [("nhwc", 1, 0), ("nhwc", 2, 1), ("nhwc", 1, 1), ("nchw", 1, 1), ("nchw", 2, 0)])
 def test_convolutions(layout: str, stride: int, pad: int) -> None:
     for channels, features, config in ((5, 19, FREE), (8, 20, VECTOR), (6, 7, VECTOR)):
@@ -175,7 +175,7 @@ ROW_CONFIGS = ["gpu_rows{vectors-in-registers=2 unroll=1}", "gpu_rows{vec=1 inde
 SHARED = "gpu_rows{threads=64 per_row=64 vec=1 blocks=4}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", ROW_CONFIGS)
 @pytest.mark.parametrize("kind", ["sum", "softmax", "layernorm", "sum0"])
 def test_rows(kind: str, config: str) -> None:

@@ -33,7 +33,7 @@ def sweep(case: Case, config: str, sizes: Sequence[tuple[int, ...]], element: st
                for d in dims)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", [SMALL, FREE, SPLIT])
 @pytest.mark.parametrize("mask", ["", "causal", "added causal"])
 def test_lengths_and_masks(mask: str, config: str) -> None:
@@ -47,7 +47,7 @@ def test_masks_from_memory(config: str) -> None:
     assert sweep(attention(mask="row", depth=32, columns=32), config, SIZES) == len(SIZES) - odd
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout,element", [*((x, "f16") for x in LAYOUTS), ("turned", "f32"), ("grouped", "f32"),
                                             ("heads inside", "bf16")])
 def test_layouts(layout: str, element: str) -> None:

@@ -56,7 +56,7 @@ def check(weight: Coded | Pooled, config: str, rows: int, arch: str = "sm_90a", 
     assert launched(workload.ir, config, inputs, results, dims, reference, seed, arch, tolerance=NEAR[element])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rows", [1, 3, 9])
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_and_tails(name: str, rows: int) -> None:
@@ -66,7 +66,7 @@ def test_formats_and_tails(name: str, rows: int) -> None:
     check(weight, f"gpu_codes{{rows={height} warps=2 unroll=1 min-blocks-per-sm=1 {options}}}", rows)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", ["warps=2 cluster-k=2", "warps=2 split-k=4", "warps=2 cluster-k=4 unroll=2 ahead=true",
                                      "warps=4 ahead=true unroll=1"])
 @pytest.mark.parametrize("weight", [Coded(40, 640, 4, 64, "u8"), Pooled(40, 576)], ids=["codes", "pool"])
@@ -80,7 +80,7 @@ def tensor(weight: Coded, rows: int) -> str:
     return f"gpu_codes{{rows={8 if rows <= 8 else 16} warps=2 unroll=1 bytes={read} vec=8 tensor=true min-blocks-per-sm=1}}"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rows", [1, 8, 13])
 @pytest.mark.parametrize("weight", [
     Coded(40, 256, element="f16"), Coded(33, 264, 8, 24, 0.0, element="f16"), Coded(40, 288, 2, 32, "f32", element="bf16"),
@@ -106,7 +106,7 @@ PAIRS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rows", [1, 8, 13])
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_of_narrow_floats(name: str, rows: int) -> None:
@@ -114,7 +114,7 @@ def test_pairs_of_narrow_floats(name: str, rows: int) -> None:
     check(PAIRS[name], tensor(PAIRS[name], rows), rows)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PAIRS)
 def test_values_of_pairs_are_those_of_f32_arithmetic_to_the_last_bit(name: str) -> None:
     """Rows of a single one show them."""
@@ -136,7 +136,7 @@ def test_codes_that_are_no_exact_pairs_go_by_f32(weight: Coded) -> None:
     check(weight, "gpu_codes{rows=8 warps=1 unroll=1 bytes=16 vec=8 tensor=true min-blocks-per-sm=1}", 3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("weight", [
     Coded(64, 512), Coded(64, 512, element="f16", scales="f16"), Coded(64, 512, element="f16"),

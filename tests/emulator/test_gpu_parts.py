@@ -65,7 +65,7 @@ def arrays_of(fn: tw.CompiledFunction, shape: dict[str, int]) -> list[np.ndarray
     return [(rng.standard_normal([d.evaluate(shape) for d in a.spec().dims])).astype(a.dtype.numpy) for a in fn.inputs]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", CASES)
 def test_parts_are_right(name: str, dtype: str) -> None:

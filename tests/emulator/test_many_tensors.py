@@ -75,7 +75,7 @@ def serving_many(fn: tw.CompiledFunction) -> list[MicroKernel]:
     return [k for t in fn.program.tables for k in t.kernels if k.params[-1].kind == "entries"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["emulator:sm_90a", "emulator:sm_80"])
 @pytest.mark.parametrize("name,sizes,launches", [("moments", MIXED, 3), ("clipped", TALL, 7), ("trusted", TALL, 7)])
 def test_a_step_over_many_tensors(name: str, sizes: tuple[Size, ...], launches: int, target: str) -> None:

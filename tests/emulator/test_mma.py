@@ -26,7 +26,7 @@ def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], see
     return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, **given) for d in dims)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul(layout: str, element: str) -> None:
@@ -35,7 +35,7 @@ def test_matmul(layout: str, element: str) -> None:
     assert sweep(case, FREE, "MNK", ODD) == len(ODD)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_few_rows_on_the_narrow_side(layout: str) -> None:
     case = product(LAYOUTS[layout], epilogue="tanh", out="f16") if layout != "transposed_result" else product(LAYOUTS[layout])
@@ -63,7 +63,7 @@ def test_few_rows_of_bytes_on_the_narrow_side() -> None:
         assert sweep(product(LAYOUTS[layout], "i8"), config, "MNK", [(16 if layout == "tn" else 1, 80, 144)]) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("element,config", [("i8", "mma{bm=32 bn=32 bk=64 wm=16 wn=16 stages=2 vec=16}"),
                                             ("f32", "mma{bm=32 bn=32 bk=16 wm=32 wn=16 stages=3 vec=4 tf32=true}")])
@@ -77,7 +77,7 @@ def test_other_types(element: str, config: str, layout: str) -> None:
     assert sweep(case, free, "MNK", [(7, 9, 5), (33, 35, 65)]) == 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 @pytest.mark.parametrize("element", ["f8E4M3FN", "f8E5M2"])
 def test_8_bit_floats(element: str, layout: str) -> None:
@@ -94,6 +94,7 @@ def test_empty_extents() -> None:
     assert sweep(product("m k,k n,m n"), SMALL, "MNK", [(8, 8, 0), (0, 8, 8), (8, 0, 8)]) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("maps", ["b m k,b k n,b m n", "b m k,b n k,b m n", "b m k,k n,b m n", "b k m,k n,m b n"])
 def test_batches(maps: str) -> None:
     case = product(maps)
@@ -102,6 +103,7 @@ def test_batches(maps: str) -> None:
     assert sweep(case, FREE, order, [(2, 5, 7, 9)]) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", [SMALL, FREE, SMALL.replace("}", " staged=false}"),
                                     "simt{vec=1 transpose-on-copy=true index=64}"])
 def test_vectors_by_matrices(config: str) -> None:
@@ -110,7 +112,7 @@ def test_vectors_by_matrices(config: str) -> None:
     assert sweep(product("b k,b k n,b n"), config, "BNK", [(3, 40, 72)]) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
 @pytest.mark.parametrize("staged", ["staged=true", "staged=false", "split-k=2"])

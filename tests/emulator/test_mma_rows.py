@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_products(name: str) -> None:
     case, config, sizes = CASES[name]

@@ -139,7 +139,7 @@ def test_any_order_of_warps_and_copies(seed: int) -> None:
     verify(Model(queries=1), "gpu_attention{bm=16 bn=16 stages=3 split-kv=2}", {"B": 2, "P": 9, "N": 5}, [70, 33], seed)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", [DECODE, PARTS, "gpu_attention{bm=64 bn=32 stages=3}"])
 @pytest.mark.parametrize("mask", ["", "lengths", "causal"])
 def test_layouts_and_masks(mask: str, config: str) -> None:

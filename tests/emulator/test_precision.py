@@ -25,6 +25,7 @@ def smaller(text: str) -> str:
     return re.sub(r"(?<![%\d_.a-wyz])(768|1536|2304|3072|12)(?![\d.])", lambda m: str(int(m[0]) // 4), text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name,dims,shapes,precision,arch,families", [
     ("bert_layer_dyn_seq", {"arg0.1": (33, 64)}, [{"arg0_1": 40}], "f16", "sm_90a", {"wgmma", "wgmma_attention"}),
     ("bert_layer_dyn_seq", {"arg0.1": (1, 8)}, [{"arg0_1": 7}], "bf16", "sm_80", {"gemv", "gpu_attention"}),

@@ -95,6 +95,7 @@ def test_more_sequences_than_the_prelude_has_threads(most: int) -> None:
         np.testing.assert_allclose(a.reshape(-1), b, 1e-5, 1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("dtype", "arch", "family", "inner", "columns"), [
     ("f32", "sm_80", "simt", 64, 128), ("f16", "sm_80", "mma", 72, 136), ("f16", "sm_90a", "wgmma", 64, 128),
     ("f16", "sm_90a", "wgmma", 72, 136)])

@@ -24,7 +24,7 @@ def given_of(workload: Workload, rows: int) -> tuple[Any, ...]:
     return tuple(a.bfloat16() if a.is_floating_point() else a for a in tensors(torch, workload.given, rows))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMED)
 def test_values_of_bf16(name: str) -> None:
     workload = NAMED[name]

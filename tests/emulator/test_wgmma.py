@@ -27,7 +27,7 @@ def sweep(case: Case, config: str, names: str, sizes: list[tuple[int, ...]], see
     return sum(check(case.text, config, case.inputs, case.results, d, case.reference, seed, ARCH, **given) for d in dims)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_matmul(layout: str, element: str) -> None:
@@ -48,6 +48,7 @@ TILES = ["wgmma{bm=128 bn=32 stages=2 blocks=0}", "wgmma{bm=256 bn=64 stages=2 c
          "wgmma{bm=192 bn=128 consumers=3 stages=3 blocks=1 group-m=1}", "wgmma{bm=128 bn=256 stages=3}"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", TILES)
 def test_tiles(config: str) -> None:
     layout = "nt" if "bn=32" in config else "nn"
@@ -63,7 +64,7 @@ CLUSTERS = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=2 cluster-m=2}", "wgm
             "wgmma{bm=64 bn=128 consumers=1 stages=3 blocks=4 group-m=1 cluster-n=4}"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("layout,config,seed", [("nn", CLUSTERS[0], None), ("nn", CLUSTERS[1], 0), ("nt", CLUSTERS[2], 1),
                                                 ("nt", CLUSTERS[0], 0), ("tn", CLUSTERS[1], None), ("tn", CLUSTERS[2], 0)])
 def test_clusters(layout: str, config: str, seed: int | None) -> None:
@@ -77,6 +78,7 @@ WIDE = ["wgmma{bm=64 bn=64 consumers=1 stages=2 blocks=4 cluster-m=2 cluster-n=2
         "wgmma{bm=128 bn=64 stages=2 blocks=0 cluster-n=2 cluster-k=4 deep=2}"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout,config,seed", [("nn", WIDE[0], None), ("tn", WIDE[1], 0), ("nt", WIDE[2], 1),
                                                 ("nn", WIDE[3], 2)])
 def test_clusters_below_and_beside_each_other(layout: str, config: str, seed: int | None) -> None:
@@ -131,7 +133,7 @@ def test_batches(maps: str) -> None:
     assert sweep(case, SMALL, order, [(3, 40, 72, 24)], seed=1) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("out", ["", "f16"])
 @pytest.mark.parametrize("epilogue", ["relu", "tanh"])
 @pytest.mark.parametrize("copied", ["false", "true"])
@@ -146,7 +148,7 @@ PINGPONG = ["wgmma{bm=64 bn=64 stages=3 blocks=1 copied=true pingpong=true}",
             "wgmma{bm=64 bn=128 stages=3 blocks=2 copied=true pingpong=true cluster-m=2}"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config,seed", [(PINGPONG[0], None), (PINGPONG[0], 1), (PINGPONG[1], 0), (PINGPONG[2], None),
                                          (PINGPONG[2], 2)])
 def test_warpgroups_take_turns(config: str, seed: int | None) -> None:
@@ -166,7 +168,7 @@ PARTS_OF_ROWS = [("nn", "f16", "bm=64 bn=96 consumers=1 stages=3 blocks=2 copied
                  ("transposed_result", "f16", "bm=64 bn=80 consumers=1 stages=2 blocks=1 copied=true")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layout,out,config", PARTS_OF_ROWS)
 def test_columns_that_are_parts_of_rows(layout: str, out: str, config: str) -> None:
     """Tiles that read a part of the last row of 128 bytes that copies bring, and whose results leave in boxes of 32 and 64."""
@@ -211,6 +213,7 @@ STREAMED = ["wgmma{bm=64 bn=64 consumers=1 stages=3 blocks=3 streamed=true}",
 SHARED_OUT = [(136, 200, 136), (136, 72, 328), (8, 8, 8), (64, 64, 584), (72, 136, 0)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout,config,seed", [("nn", STREAMED[0], None), ("nt", STREAMED[1], 0), ("tn", STREAMED[2], 1),
                                                 ("nt", STREAMED[3], 2)])
 def test_steps_shared_evenly(layout: str, config: str, seed: int | None) -> None:
@@ -302,7 +305,7 @@ def test_a_changed_store_is_found(piece: str, wanted: set[str]) -> None:
     assert any(broken(re.sub(piece, "", text), seed, config) in wanted for seed in (0, None, 1, 2))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_changed_kernel_is_found(name: str) -> None:
     pattern, replacement, wanted = MUTATIONS[name]

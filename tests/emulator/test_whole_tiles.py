@@ -24,7 +24,7 @@ FORMS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element,maps,config,arch", FORMS)
 def test_whole_and_cut_tiles(element: str, maps: str, config: str, arch: str) -> None:
     """Tiles of both kinds, whole ones alone, and none; k of whole steps and not."""

@@ -29,7 +29,7 @@ WEIGHTS = {"8 bits": Coded(2048, 2048, 8, 32), "4 bits": Coded(2048, 2048),
            "pool": Pooled(2048, 2048), "two books": Pooled(2048, 2048, 256, 2, "f16", None)}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @needs_ptxas
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", WEIGHTS)

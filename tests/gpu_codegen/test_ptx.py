@@ -67,7 +67,7 @@ def ptx_of(case: Case, config: str, arch: str = "sm_80") -> str:
     return build_kernel(case.text, "", "kernel", config, Target.parse(f"cuda:{arch}")).code.decode()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name,arch", list(zip(CASES, itertools.cycle(["sm_80", "sm_89", "sm_90a"]))))
 def test_ptxas_takes_every_family_without_spills(name: str, arch: str) -> None:

@@ -124,7 +124,7 @@ def clean(report: PtxasReport) -> EntryReport:
     return report.entries["kernel"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name,arch", list(zip(MMA, itertools.cycle(["sm_80", "sm_90a"]))))
 def test_mma_has_no_spills(name: str, arch: str) -> None:
@@ -134,6 +134,7 @@ def test_mma_has_no_spills(name: str, arch: str) -> None:
     assert entry.stack == 0
 
 
+@pytest.mark.sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("name,arch", list(zip(MMA_ROWS, itertools.cycle(["sm_80", "sm_90a"]))))
 def test_products_with_the_work_on_their_rows_have_no_spills(name: str, arch: str) -> None:
@@ -160,7 +161,7 @@ def test_products_of_8_bit_floats_have_no_spills(name: str, arch: str) -> None:
     assert clean(assemble_ptx(text, arch)).registers <= 255
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("maps,element,arch", DEFAULTS)
 def test_defaults_of_bytes_have_no_spills(maps: str, element: str, arch: str) -> None:
@@ -180,7 +181,7 @@ def workload_of(case: Case, maps: str) -> Workload:
     return with_loops(found, maps)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name,arch", list(zip(ATTENTION, itertools.cycle(["sm_80", "sm_90a"]))))
 def test_attention_has_no_spills(name: str, arch: str) -> None:
@@ -190,7 +191,7 @@ def test_attention_has_no_spills(name: str, arch: str) -> None:
     assert entry.stack == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name", WGMMA)
 def test_wgmma_has_no_spills_and_its_registers_suffice(name: str) -> None:
@@ -204,7 +205,7 @@ def test_wgmma_has_no_spills_and_its_registers_suffice(name: str) -> None:
     assert entry.registers <= multiplies
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @needs_ptxas
 @pytest.mark.parametrize("name", WGMMA_ATTENTION)
 def test_attention_of_warpgroups_has_no_spills(name: str) -> None:

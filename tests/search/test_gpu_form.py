@@ -42,6 +42,7 @@ def test_every_gpu_family_has_a_kernel_cost() -> None:
     assert set(WORKLOADS) == set(family_names(gpu=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", family_names(gpu=True))
 def test_a_kernel_cost_is_within_what_the_family_allows(family: str) -> None:
     found = lattice(family)

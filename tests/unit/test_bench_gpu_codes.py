@@ -47,6 +47,7 @@ def test_cases_are_distinct_and_fit_their_kernels() -> None:
     assert big.weight_bytes == big.n * big.k // 2 + big.n * big.k // 128 * 2 and big.flops(3) == 6 * big.n * big.k
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", SMALL, ids=lambda c: c.file)
 def test_every_system_gives_the_product_by_the_decoded_weights(case: CodesCase, tmp_path: Path,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bench_on_cpu import OnCpu
 
 import tilewright as tw
 from tools.bench.gpu import gpu_ragged, ragged_cases
-from tools.bench.gpu.compare_gpu import Bench
 from tools.bench.gpu.gpu_ragged import ON_HOST, OURS
 from tools.bench.gpu.ragged_cases import Batch, Form
 from tools.bench.gpu.ragged_peers import packed, peers, reference
@@ -20,21 +18,6 @@ from tools.bench.gpu.ragged_peers import packed, peers, reference
 torch = pytest.importorskip("torch")
 SMALL = Form(32, 2, 64, 24, 8)
 LENGTHS = (5, 24, 1, 17)
-
-
-class OnCpu(Bench):
-    """Turns of calls rather than of graphs."""
-
-    def __init__(self) -> None:
-        self.torch, self.rounds, self.seconds, self.cache = torch, 3, 1e-3, 1 << 16
-
-    def graph(self, call: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Any:
-        return SimpleNamespace(replay=lambda: [call(*given) for given in sets])
-
-    def replay(self, graph: Any, turns: int) -> float:
-        for _ in range(turns):
-            graph.replay()
-        return 1e-3 * turns
 
 
 def loop(q: Any, k: Any, v: Any, starts: Any, *_: Any) -> Any:
@@ -57,7 +40,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_system_gives_what_the_reference_gives(part: str, on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = peers(torch, part, SMALL) | {OURS: lambda b: reference(torch, part, SMALL, b).half()}
     with torch.no_grad():
-        found = gpu_ragged.measured(torch, OnCpu(), part, SMALL, LENGTHS, calls, "cpu")
+        found = gpu_ragged.measured(torch, OnCpu(torch), part, SMALL, LENGTHS, calls, "cpu")
     assert set(found["failed"]) <= {"flash", "jagged"}, found["failed"]  # a CPU has no such operators of f16
     assert {OURS, "padded", "varlen"} <= set(found["systems"])
     for name, its in found["systems"].items():
@@ -91,7 +74,7 @@ def test_a_whole_run_writes_its_records(tmp_path: Path, on_cpu: None, monkeypatc
     out = tmp_path / "out.jsonl"
     args = gpu_ragged.arguments(["--artifacts", str(tmp_path), "--json", str(out), "--sets", "cola,mnli", "--batch", "3",
                                  "--profile", "cola"])
-    records = gpu_ragged.run(args, form, OnCpu(), "cpu")
+    records = gpu_ragged.run(args, form, OnCpu(torch), "cpu")
     assert [json.loads(line) for line in out.read_text().splitlines()] == json.loads(json.dumps(records))
     found = [(r["part"], r["set"]) for r in records if r["record"] == "ragged"]
     assert found == [(p, n) for p in ragged_cases.PARTS for n in ("cola", "mnli")]

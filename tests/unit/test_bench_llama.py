@@ -17,7 +17,7 @@ BOUNDS = {"ours-f32": 2e-6, "ours-4": 2e-6, "ours-4-int8": 0.02, "ort-f32": 2e-6
 pytest.importorskip("onnx")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("system", BOUNDS)
 def test_against_float64(system: str) -> None:
     if system.startswith("ort"):

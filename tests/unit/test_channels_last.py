@@ -221,6 +221,7 @@ def test_convolutions_over_volumes(kind: str, channels: int, filters: int, pairs
     np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=1e-2 if kind == "bf16" else 1e-5, atol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("built_here")
 @pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
 @pytest.mark.parametrize("kind,channels,filters", [("bf16", 24, 40), ("f32", 66, 64)])

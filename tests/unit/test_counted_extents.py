@@ -67,7 +67,7 @@ def early(g: ops.Graph, x: ops.Tensor, steps: Expr) -> ops.Tensor:
                          test=lambda kv: ops.compare(ops.max(kv), 5.0, "lt"))[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make", [grown_cache, triangle, early])
 @pytest.mark.parametrize("target", ["host", "emulator:sm_90a"])
 def test_slices_up_to_a_counter_and_a_constant(make: Make, target: str) -> None:

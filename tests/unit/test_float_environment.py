@@ -82,7 +82,7 @@ def in_child(check: Callable[[], bool]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", MODES)
 def test_the_bits_do_not_depend_on_the_mode_of_any_thread(fn: CompiledFunction, name: str) -> None:

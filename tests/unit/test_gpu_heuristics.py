@@ -96,6 +96,7 @@ def test_tiles_that_fill_waves() -> None:
     assert "bm=192" not in config_text(config_at("wgmma", MMA, fewer, M=2048, N=2304, K=768))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n,k,element,units", [
     (2304, 768, "f16", 132), (768, 3072, "bf16", 132), (768, 768, "f16", 114), (5120, 1024, "f16", 132), (128, 512, "i8", 132),
     (14336, 4096, "f16", 132),

@@ -32,7 +32,7 @@ AVX512 = HostLimits(64, 32, 48 * 1024, 1024 * 1024)
 AVX2 = HostLimits(32, 16)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "config"), [(k, c) for k in ("full", "causal", "mask", "row_mask") for c in (WHOLE, ONLINE)]
                          + [("causal", NARROW), ("causal", SHARED), ("mask", SHARED), ("causal", DIRECT), ("row_mask", DIRECT)])
 def test_shapes_and_masks(kind: str, config: str) -> None:
@@ -40,7 +40,7 @@ def test_shapes_and_masks(kind: str, config: str) -> None:
         check(kind, config, *shape)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", [WHOLE, ONLINE])
 @pytest.mark.parametrize(("depth", "columns"), [(64, 64), (80, 5), (5, 80), (2, 3), (33, 17)])
 def test_head_sizes(depth: int, columns: int, config: str) -> None:
@@ -48,7 +48,7 @@ def test_head_sizes(depth: int, columns: int, config: str) -> None:
         check("full", config, *shape, 1, depth, columns)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", [WHOLE, ONLINE, DIRECT])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_small_floats(dtype: str, config: str) -> None:

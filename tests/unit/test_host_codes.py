@@ -65,7 +65,7 @@ def test_untuned_configurations(coded: Coded, target: str) -> None:
         check(coded, config, target, rows)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", BOTH)
 @pytest.mark.parametrize("coded", FORMATS, ids=str)
 def test_formats(coded: Coded, target: str) -> None:

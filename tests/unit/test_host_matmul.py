@@ -33,7 +33,7 @@ PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
           "host_matmul{mr=4 nv=3 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}")
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
          (0, 5, 3), (4, 0, 3), (4, 5, 0)]
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", [*CONFIGS, *PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:

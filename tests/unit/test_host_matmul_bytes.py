@@ -55,6 +55,7 @@ def test_layouts_and_extents(config: str, layout: str, signs: str, words: str) -
                                      read(y, SIGNS[signs][1])))
 
 
+@pytest.mark.sampled(2)
 @needs_tiles
 @pytest.mark.parametrize("by_block", ["true", "false"])
 @pytest.mark.parametrize("layout,signs", [("nn", "u8s8"), ("nt", "s8u8"), ("transposed_result", "u8s8")])

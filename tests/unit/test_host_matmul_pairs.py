@@ -49,7 +49,7 @@ WIDENING = """%w0 = arith.extf %x0 : bf16 to f32
 
 
 @needs_pairs
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", [IN_PLACE, PANEL, STREAM, CHUNK, PIECES])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_extents(layout: str, config: str) -> None:
@@ -62,7 +62,7 @@ def test_layouts_and_extents(layout: str, config: str) -> None:
               lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @needs_tiles
 @pytest.mark.parametrize("config", [TILES, LOW_TILES, WIDE_TILES, BY_BLOCK])
 @pytest.mark.parametrize("layout", LAYOUTS)

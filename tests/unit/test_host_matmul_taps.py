@@ -53,7 +53,7 @@ CASES = [((7, 7), (3, 3), 1, 1, ((1, 1), (1, 1))), ((1, 1), (3, 3), 1, 1, ((1, 1
          ((4, 9), (1, 3), 1, 1, ((0, 0), (1, 1))), ((4, 3), (2, 4), 1, 1, ((3, 0), (0, 5)))]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case,config,dynamic", list(AllPairs([CASES, TAPS, [False, True]])))
 def test_windows_over_padding(case: tuple[tuple[int, int], tuple[int, int], int, int, Zeros], config: str, dynamic: bool) -> None:
     check(config, *case, dynamic=dynamic)

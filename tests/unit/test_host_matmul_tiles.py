@@ -24,7 +24,7 @@ def tiled(fn: tw.DynamicFunction) -> bool:
     return any(kernel.tiles for table in fn.program.tables for kernel in table.kernels)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("k,n", [(64, 96), (96, 47), (50, 40)])
 def test_linear_layers(k: int, n: int, constant: bool) -> None:
@@ -44,6 +44,7 @@ def test_linear_layers(k: int, n: int, constant: bool) -> None:
             np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-2, atol=5e-2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels", [32, 16, 6, 3])
 def test_convolutions_read_their_windows_as_rows(channels: int) -> None:
     rng = np.random.default_rng(1)

@@ -71,6 +71,7 @@ def check(fn: tw.CompiledFunction, weight: np.ndarray, rows: tuple[int, ...]) ->
         assert got.tobytes() == alone[:m].tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [
     (100, 72, 16), (37, 40, 256, 2, "f2"), (7, 8, 5, 1, "i1", np.linspace(0.5, 2, 7, dtype=np.float32)),
     (64, 136, 64, 1, "i1", 0.25),

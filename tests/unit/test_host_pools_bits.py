@@ -19,7 +19,7 @@ PERMUTED = ((1, 64, 100, 2400), (2, 130, 97, 1200), (1, 100, 300, 4096))  # more
 needs_permutes = pytest.mark.skipif("avx512vbmi" not in cpu_features(), reason="the CPU has no AVX-512 VBMI")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("books,entries,n,k,target", [(1, 40, 40, 72, "host:x86-64-v3"), (2, 256, 264, 24, "host:x86-64-v3"),
                                                       (1, 16, 300, 200, "host:x86-64-v2"),
                                                       *(pytest.param(*c, "host", marks=needs_permutes) for c in PERMUTED)])

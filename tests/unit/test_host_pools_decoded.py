@@ -42,7 +42,7 @@ def legal(found: object, kind: int, limits: object) -> list[HostPoolsConfig]:
     return [pick(mine, key=lambda c: (c.mc, c.groups, c.columns)) for mine in of_rows for pick in (min, max)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_is_exact(case: tuple, kind: int) -> None:
@@ -55,7 +55,7 @@ def test_every_block_is_exact(case: tuple, kind: int) -> None:
         check(made, found, config, "host", bits, zero)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bits", range(1, 9))
 def test_every_width_and_zero_is_exact(bits: int, kind: int) -> None:

@@ -27,6 +27,7 @@ CASES = ((2, 9, 7, 24, 40, (3, 3), (1, 1), 1, 1, 64), (1, 16, 16, 16, 33, (3, 3)
          (1, 6, 20, 8, 70, (2, 3), (2, 1), 0, 1, 256), (3, 4, 4, 32, 32, (1, 1), (1, 1), 0, 1, 5))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("target", [pytest.param("host", marks=needs_vnni), "host:x86-64-v3"])
 def test_every_width_is_exact(case: tuple, target: str) -> None:

@@ -171,7 +171,7 @@ def normalise(t: str, full: T, row: T, column: T) -> str:
     ])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config,element", [*((c, "f32") for c in (*COLUMN, LANE[0])),
                                             *zip((*COLUMN, LANE[0]), itertools.cycle(["f64", "f16", "bf16"]))])
 def test_layer_norm_of_a_sum_with_its_mean(config: str, element: str) -> None:

@@ -105,7 +105,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda c: f"{c.size}")
 def test_sizes(shape: Case, dynamic: bool) -> None:

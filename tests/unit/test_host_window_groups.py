@@ -77,7 +77,7 @@ SHAPES = [
 CONFIGS = ("host_window{pixels=1 nv=2 lanes=8 filters=1}", "host_window{pixels=2 nv=1 lanes=4 chunk=4 filters=2}")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda c: f"{c.size}")
 def test_sizes(shape: Groups, dynamic: bool) -> None:

@@ -67,7 +67,7 @@ SIZES = [((8, 8), SAME), ((7, 7), SAME), ((1, 1), SAME), ((5, 1), SAME), ((2, 13
          ((4, 5), ((2, 0), (0, 3)))]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("image,config,dynamic", list(AllPairs([SIZES, CONFIGS, [False, True]])))
 def test_sizes(image: tuple[tuple[int, int], Zeros], config: str, dynamic: bool) -> None:
     check(config, *image, dynamic=dynamic)

@@ -133,6 +133,7 @@ def assert_partition(plan: Plan) -> None:
         visit(node)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_however_a_graph_is_cut_its_results_are_the_same(seed: int) -> None:
     assert_right(seed, {"B": 3})

@@ -68,6 +68,7 @@ def arrays(fn: tw.CompiledFunction, rows: int) -> list[Array]:
             for a, s in shapes]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
 @pytest.mark.parametrize(("build", "want"), [(layernorm_backward, layernorm_backward_of), (several, several_of)])
 def test_kernels_compute_it_with_the_same_bits_on_any_number_of_threads(

@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_results(name: str) -> None:
     graph, extents = CASES[name]

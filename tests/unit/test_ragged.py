@@ -160,6 +160,7 @@ def test_equal_layers_have_one_table() -> None:
     np.testing.assert_allclose(fn(rows, weight, S_lengths=LENGTHS).reshape(-1), wanted, 1e-5, 1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lengths", [(40, 40, 39, 40, 1, 0), (0, 0, 1, 1, 40, 40, 40, 40), (40,) * 8, (3,), (0,) * 8])
 def test_threads(fn: tw.CompiledFunction, lengths: tuple[int, ...]) -> None:
     """Threads share the work of a batch, wherever its long sequences are: the same bits as one thread."""

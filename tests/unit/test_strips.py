@@ -166,6 +166,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
         name: str, planned: list[Strips], request: pytest.FixtureRequest) -> None:

@@ -55,6 +55,7 @@ def loops(assembly: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", ["exact-tails=true", "exact-tails=false"])
 @pytest.mark.parametrize("body", [LIGHT, SILU, TANH], ids=["light", "silu", "tanh"])
 def test_no_sum_of_a_full_block_is_in_memory(body: str, rows: str) -> None:

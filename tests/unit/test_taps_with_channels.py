@@ -87,6 +87,7 @@ def test_windows_that_winograd_takes_are_left_where_there_are_no_words(kind: str
     assert joined(text(kernel=(3, 3), strides=(2, 1), dilations=(1, 1), kind=kind), TapsWithChannels(pairs=pairs))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("built_here")
 @pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
 @pytest.mark.parametrize("channels,filters,kernel,stride,padding", [(3, 64, 7, 2, 3), (3, 33, 4, 4, 0), (1, 16, 5, 2, 2),

@@ -56,7 +56,7 @@ def iterations(module: ir.Module) -> list[tuple[int, ...]]:
     return [tuple(0 if b == absent else b for b in ir.DenseI64ArrayAttr(op.attributes["staticUpperBound"])) for op in loops]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "config"), [(name, c) for name, (_, configs) in CASES.items() for c in configs])
 def test_tiles_put_together_are_what_the_region_computes(name: str, config: str) -> None:
     case = CASES[name][0]

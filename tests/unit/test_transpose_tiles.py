@@ -75,7 +75,7 @@ def test_whole_and_partial_tiles(turn: str, low: int, operands: int) -> None:
     check(turn, low=low, operands=operands)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("element,lanes,turn", [("f64", 4, "last"), ("f16", 16, "first"), ("bf16", 8, "last"),
                                                 ("i8", 32, "first"), ("i64", 4, "first")])
 def test_element_types(element: str, lanes: int, turn: str) -> None:

@@ -80,7 +80,8 @@ def seen_as(array: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarray:
     return array.reshape(shape)
 
 
-def run(w: Workload, config: str, arrays: list[np.ndarray], causal_shift: int = 0, parts: int = 1) -> np.ndarray:
+def run(w: Workload, config: str, arrays: list[np.ndarray], causal_shift: int = 0, parts: int = 1,
+        target: str = "host") -> np.ndarray:
     """The one result, from operands seen in the extents that the workload has them in."""
     dims = dict.fromkeys(w.dims, causal_shift)
     seen = []
@@ -92,12 +93,12 @@ def run(w: Workload, config: str, arrays: list[np.ndarray], causal_shift: int = 
         dims |= {e.symbol: n for e, n in zip(operand.dims, array.shape, strict=True) if e.symbol}
         seen.append(at_edge(array))
     out = guarded(tuple(e.evaluate(dims) for e in w.outputs[0].dims), np.dtype(NUMPY[w.outputs[0].dtype.value]))
-    load(w.ir, config)(seen, dims, [out], parts)
+    load(w.ir, config, target)(seen, dims, [out], parts)
     return out
 
 
 def check(kind: str, config: str, batch: int, queries: int, keys: int, heads: int = 2, depth: int = 16, columns: int = 16,
-          dtype: str = "f32") -> None:
+          dtype: str = "f32", target: str = "host") -> None:
     w = fused(kind, heads, depth, columns, dtype)
     rng = np.random.default_rng(queries * 100 + keys)
     shapes = ((batch, heads, queries, depth), (batch, heads, keys, depth), (batch, heads, keys, columns))
@@ -110,7 +111,7 @@ def check(kind: str, config: str, batch: int, queries: int, keys: int, heads: in
         if kind == "row_mask" and queries > 1 and keys:
             mask[1] = -np.inf
         arrays.insert(2, mask)
-    got = run(w, config, arrays, keys - queries).astype(np.float64)
+    got = run(w, config, arrays, keys - queries, target=target).astype(np.float64)
     want = reference(q, k, v, kind == "causal", mask).reshape(got.shape)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     assert np.abs(np.nan_to_num(got - want)).max(initial=0) <= TOLERANCE[dtype], (kind, config, queries, keys)

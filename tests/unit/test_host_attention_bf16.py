@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import platform
+
 import ml_dtypes
 import numpy as np
 import pytest
 from attention_graphs import SHAPES, TOLERANCE, check, fused, masks, reference, run
+from kernel_harness import load
 
+from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_attention_heuristics import default
+from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
 from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.limits import HostLimits
@@ -20,6 +25,7 @@ PAIRED = HostLimits(64, 32, 48 * 1024, 1024 * 1024, bf16_pairs=True)
 TILED = HostLimits(64, 32, 48 * 1024, 2048 * 1024, bf16_pairs=True, bf16_tiles=True)
 needs_tiles = pytest.mark.skipif(not {"amx-tile", "amx-bf16"} <= cpu_features() or not may_use_tiles(),
                                  reason="the CPU has no tiles of bf16, or the system keeps them back")
+needs_wide = pytest.mark.skipif("avx512bw" not in cpu_features(), reason="the CPU has no AVX-512")
 needs_pairs = pytest.mark.skipif("avx512bf16" not in cpu_features(), reason="the CPU has no AVX-512 BF16")
 TILES, LOW_TILES, TILES_ONLINE, HIGH_ONLINE = (
     pytest.param(f"host_attention{{{options} pairs=true tiles=true}}", marks=needs_tiles)
@@ -110,6 +116,26 @@ def test_large_scores_and_late_keys(config: str) -> None:
     got = run(fused("row_mask", dtype="bf16"), config, [q, k, mask, v])
     want = reference(q, k, v, False, mask).reshape(got.shape)
     np.testing.assert_allclose(got.astype(np.float64), want, atol=TOLERANCE["bf16"])
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")
+@pytest.mark.parametrize("target", ["host:x86-64-v3", pytest.param("host:x86-64-v4", marks=needs_wide)])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_targets_that_multiply_f32_alone(dtype: str, target: str) -> None:
+    """What the defaults of such a target are; few queries read keys and values in place."""
+    w, wide = fused("causal", 2, 40, 24, dtype), target.endswith("4")
+    configs, _ = default(w, HostLimits(64, 32) if wide else HostLimits(32, 16))
+    assert {c.direct for c in configs} == {False, True} and not any(c.pairs for c in configs)
+    for config in configs:
+        for shape in ((1, 11, 53), (2, 1, 17), (1, 37, 37)):
+            check("causal", config_text(config), *shape, 2, 40, 24, dtype, target)
+
+
+@pytest.mark.parametrize("target", ["host:x86-64-v3", "host:x86-64-v4"])
+@pytest.mark.parametrize("options", ["", "mr=16 nv=2 keys=64 mc=16 tiles=true "])
+def test_targets_without_the_instructions_are_told_so(options: str, target: str) -> None:
+    with pytest.raises(BuildError, match=r"avx512bf16|amx"):
+        load(fused("full", dtype="bf16").ir, f"host_attention{{{options or 'lanes=8 '}pairs=true}}", target)
 
 
 @pytest.mark.parametrize("limits", [PLAIN, PAIRED, TILED])

@@ -10,6 +10,8 @@ import pytest
 from attention_graphs import SHAPES, TOLERANCE, check, fused, masks, reference, run
 from kernel_harness import load
 
+import tilewright as tw
+from tilewright.compiler import ops
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_attention import HostAttentionConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_attention_heuristics import default
@@ -39,7 +41,7 @@ BY_TILES = [TILES, LOW_TILES, TILES_ONLINE, HIGH_ONLINE]
 EVERY = [*BY_TILES, PAIRS, PAIRS_ONLINE, DIRECT, NARROW]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", EVERY)
 @pytest.mark.parametrize("kind", ["full", "causal", "mask", "row_mask"])
 def test_shapes_and_masks(kind: str, config: str) -> None:
@@ -47,7 +49,7 @@ def test_shapes_and_masks(kind: str, config: str) -> None:
         check(kind, config, *shape, dtype="bf16")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("config", EVERY)
 @pytest.mark.parametrize(("depth", "columns"), [(64, 64), (80, 5), (5, 80), (2, 3), (33, 17), (40, 40), (96, 128), (256, 256)])
 def test_head_sizes(depth: int, columns: int, config: str) -> None:
@@ -65,6 +67,7 @@ def test_bits_do_not_depend_on_parts(config: str) -> None:
         assert run(w, config, arrays, parts=5).tobytes() == whole.tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", EVERY)
 def test_nan_and_infinity_stay_in_their_rows(config: str) -> None:
     """Those of queries; a key that is none makes every row none, a value every row of its column."""
@@ -90,7 +93,7 @@ def test_values_that_nobody_sees_do_not_count(config: str) -> None:
     assert not np.isnan(got[:, :, : 48 // height * height]).any() and np.isnan(got[:, :, 48:]).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", EVERY)
 @pytest.mark.parametrize("kind", ["seen", "added"])
 def test_masks_of_run_time(kind: str, config: str) -> None:
@@ -105,6 +108,7 @@ def test_masks_of_run_time(kind: str, config: str) -> None:
             np.testing.assert_allclose(got.astype(np.float64), want, atol=TOLERANCE["bf16"], err_msg=f"{name} {shape}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config", EVERY)
 def test_large_scores_and_late_keys(config: str) -> None:
     """The maximum rises from block to block of keys."""
@@ -118,6 +122,35 @@ def test_large_scores_and_late_keys(config: str) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want, atol=TOLERANCE["bf16"])
 
 
+@pytest.mark.usefixtures("built_here")
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_that_share_keys(causal: bool) -> None:
+    """As compiled, with as many queries as keys and with one; keys end where lengths say, heads lie inside of the sequence."""
+    g = ops.Graph()
+    lengths = g.input("lengths", ["B"], "i64")
+    q, k, v = (ops.transpose(g.input(n, ["B", s, h, 40], "bf16"), (0, 2, 1, 3)) for n, s, h in
+               (("q", "S", 6), ("k", "T", 2), ("v", "T", 2)))
+    seen = ops.compare(ops.iota(g, ["T"]), ops.reshape(lengths, [lengths.dims[0], 1, 1, 1]), "lt")
+    g.output(ops.attention(q, k, v, causal=causal, mask=seen))
+    fn = tw.compile(g, {"B": (1, 4), "S": (1, 200), "T": (1, 200)})
+    assert "host_attention" in {kernel.family for table in fn.program.tables for kernel in table.kernels}
+    rng = np.random.default_rng(2)
+    for queries, keys in ((1, 90), (5, 5), (70, 70), (37, 150)):
+        arrays = [rng.standard_normal((2, n, h, 40)).astype(BF16) for n, h in ((queries, 6), (keys, 2), (keys, 2))]
+        ends = np.array([keys, (keys + 1) // 2])
+        a, b, c = (np.repeat(x.astype(np.float64).transpose(0, 2, 1, 3), 6 // x.shape[2], 1) for x in arrays)
+        scores = a @ b.swapaxes(2, 3) / np.sqrt(40)
+        key, query = np.arange(keys), np.arange(queries)[:, None]
+        scores = np.where(key < ends[:, None, None, None], scores, -np.inf)
+        scores = np.where((key <= query + keys - queries) | (not causal), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        want = weights / weights.sum(-1, keepdims=True) @ c
+        for threads in (1, 2):
+            got = fn(ends, *arrays, threads=threads).astype(np.float64)
+            np.testing.assert_allclose(got, want, atol=TOLERANCE["bf16"])
+
+
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")
 @pytest.mark.parametrize("target", ["host:x86-64-v3", pytest.param("host:x86-64-v4", marks=needs_wide)])
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])

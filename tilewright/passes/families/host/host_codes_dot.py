@@ -156,6 +156,8 @@ class DotBlock(Block):
         group, dots = done
         k, f32 = group * coded.step, vector_type(ir.F32Type.get(), lanes)
         at = k // values.codes.group if values.codes.group else Index(0)
+        if self.config.mr == 1:
+            values.fetch_factors(columns.first, at)
         scales = [values.scale(c, at) for c in columns.first]
         zeros = [values.zero(c, at) for c in columns.first]
         found = list[ir.Value]()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tilewright.passes.analysis.codes import WORD, Codes, Plane
-from tilewright.passes.codegen.emit import constant, integer_type, intrinsic, loop, vector_type, when
+from tilewright.passes.codegen.emit import byte_width, constant, integer_type, intrinsic, loop, vector_type, when
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_matmul_panel import Loops, PanelCopy
 from tilewright.passes.mlir import arith, ir, llvm, maps_of, vector
+from tilewright.runtime.limits import LINE
 
 _WORD_BITS = 32
 FETCHED_AHEAD = 4096  # bytes of codes, beyond what the memory of a core hands out while it waits for a line
@@ -63,6 +65,18 @@ class CodeValues:
         for plane in self.codes.planes:
             for at in range(0, self.codes.word, plane.word):
                 llvm.intr_prefetch(self._place(plane, column, k + at + words * plane.word), 0, 3, 1)
+
+    def fetch_factors(self, columns: Sequence[Index], group: Index) -> None:
+        """The same of the scales and zero points of vectors of columns, where every group has its own."""
+        for number in (self.codes.scale, self.codes.zero):
+            if number is None or not self.codes.group:
+                continue
+            memory, tile = self.evaluator.memories[self.codes.op.operands[number]], self.codes.tile
+            ahead, width = max(1, FETCHED_AHEAD // (byte_width(memory.stored) * tile)), byte_width(memory.stored) * self.lanes
+            for n, column in enumerate(columns):
+                if n * width % LINE == 0:
+                    place = [*self._row_of(number, column, group + ahead), column % tile]
+                    llvm.intr_prefetch(memory.address(place), 0, 3, 1)
 
     def _load(self, plane: Plane, column: Index, k: Index) -> ir.Value:
         kind = vector_type(integer_type(_WORD_BITS), self.lanes)
@@ -149,12 +163,15 @@ class CodeValues:
     def _constant(self, value: int) -> ir.Value:
         return constant(integer_type(_WORD_BITS), value, self.lanes)
 
+    def _row_of(self, number: int, column: Index, group: Index) -> list[Index]:
+        """Where the scales or zero points of a group lie in the panel of a column."""
+        within = list(maps_of(self.codes.op)[number].results)[1:-1]
+        return [column // self.codes.tile, *(Index(0) if isinstance(e, ir.AffineConstantExpr) else group for e in within)]
+
     def _factor(self, number: int, column: Index, group: Index) -> ir.Value:
         """A vector of a scale or zero point as f32."""
         memory = self.evaluator.memories[self.codes.op.operands[number]]
-        within = [Index(0) if isinstance(e, ir.AffineConstantExpr) else group
-                  for e in list(maps_of(self.codes.op)[number].results)[1:-1]]
-        value = memory.load([column // self.codes.tile, *within, Index.ramp(column % self.codes.tile, self.lanes)])
+        value = memory.load([*self._row_of(number, column, group), Index.ramp(column % self.codes.tile, self.lanes)])
         f32 = vector_type(ir.F32Type.get(), self.lanes)
         element = memory.element
         if isinstance(element, ir.IntegerType):

@@ -157,8 +157,9 @@ def force(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(strips, "GAIN", -np.inf)
     patch.setattr(strips, "SIZES", (8,))
     patch.setattr(strips, "ROWS", (8,))
+    patch.setattr(strips, "EACH", 1)
+    patch.setattr(strips, "SHORT", 1)
     patch.setattr(strip_launches, "EACH", 1)
-    patch.setattr(strip_launches, "SHORT", 1)
 
 
 @pytest.fixture
@@ -186,6 +187,43 @@ def test_strips_compute_the_same_with_the_same_bits_on_any_number_of_threads(
         for a, b, c, d in zip(*(v if isinstance(v, tuple) else (v,) for v in calls), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
             assert b.tobytes() == c.tobytes() == d.tobytes(), rows
+
+
+def images(last: Callable[[ops.Tensor], ops.Tensor], *, stride: int = 2, padding: int = 1) -> ops.Graph:
+    """A convolution of images whose padded copies take 270 KB each."""
+    g = ops.Graph()
+    x = g.input("x", ["B", 16, 64, 64])
+    w = g.constant(np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float32) / 12)
+    g.output(last(ops.conv2d(x, w, stride=stride, padding=padding)))
+    return g
+
+
+@pytest.mark.parametrize("last", [lambda y: y, ops.relu, lambda y: ops.concat([y, y], 1)])
+def test_images_go_one_by_one_through_what_is_done_to_each(
+        last: Callable[[ops.Tensor], ops.Tensor], planned: list[Strips], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strips, "EACH", 1)
+    monkeypatch.setattr(strip_launches, "EACH", 1)
+    options = {"builder": BUILDER}
+    cut = tw.compile(images(last), {"B": (1, 64)}, options=options)
+    [strip] = planned
+    assert strip.size == 1 and strip.local and all(c.each >= 1 for c in strip.cuts.values())
+    monkeypatch.setattr(strips, "IMAGES", (1 << 20,))
+    whole = tw.compile(images(last), {"B": (1, 64)}, options=options)
+    for count in (1, strip.least - 1, strip.least, strip.least + 3):
+        x = np.random.default_rng(count).standard_normal((count, 16, 64, 64)).astype(np.float32)
+        one, *others = (cut(x, threads=threads) for threads in (1, 2, 5))
+        np.testing.assert_allclose(one, whole(x), rtol=2e-5, atol=2e-5)
+        assert all(one.tobytes() == other.tobytes() for other in others)
+
+
+@pytest.mark.parametrize("last", [
+    lambda y: ops.pad(y, [1, 0, 0, 0], [0, 0, 0, 0]),  # another number of images
+    lambda y: ops.flip(y, [0]),  # of other images
+    lambda y: ops.sum(y, [0]),
+])
+def test_what_asks_other_images_is_not_done_by_images(last: Callable[[ops.Tensor], ops.Tensor], planned: list[Strips]) -> None:
+    outline(Compilation(images(last), {"B": (1, 64)}, full_target("host"), tw.CompileOptions()))
+    assert not any(s.size == 1 for s in planned)
 
 
 @pytest.mark.parametrize("seed", range(3))

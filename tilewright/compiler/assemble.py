@@ -25,7 +25,7 @@ from tilewright.compiler.host.plan_steps import PlannedCall
 from tilewright.compiler.host.prelude_ptx import prelude_kernel, prelude_ptx
 from tilewright.compiler.host.reached_kernels import with_reached
 from tilewright.compiler.host.stored_steps import model_work, stored_tree
-from tilewright.compiler.host.strip_launches import EACH
+from tilewright.compiler.host.strips import EACH
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.compiler.tuning.table_work import with_work
 from tilewright.passes.mlir import ir, new_context

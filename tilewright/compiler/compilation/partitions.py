@@ -62,10 +62,11 @@ def alternatives_of(model: OutlinedModel, count: int) -> list[Alternative]:
 
 def _by_strips(model: OutlinedModel) -> list[Alternative]:
     """The same cut with other launches done by strips of rows."""
-    machine = Machine.of(speeds_of(model.compilation.limits))
-    if model.donated or model.plan.ragged or not isinstance(model.compilation.limits, HostLimits):
+    machine, limits = Machine.of(speeds_of(model.compilation.limits)), model.compilation.limits
+    if model.donated or model.plan.ragged or not isinstance(limits, HostLimits):
         return []
-    ways = {choice: strips_of(model.plan, Costs(machine, choice)) for choice in (model.cut.strips, *StripChoice)}
+    ways = {choice: strips_of(model.plan, Costs(machine, choice, limits.cores, limits.l2))
+            for choice in (model.cut.strips, *StripChoice)}
     seen, found = list[list[Strips]](), list[Alternative]()
     for choice, strips in ways.items():
         if strips not in seen and choice is not model.cut.strips:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.passes.linalg.symbolic import integer, mixed
 from tilewright.passes.mlir import functions, ir, operations
 from tilewright.passes.spaces.workload import Kind, Operand, Workload, told_once
 from tilewright.runtime.shape import Expr
 
 _ROLES = {Kind.CONTRACTION: "m", Kind.ROWS: "row", Kind.POINTWISE: "p"}  # of the loop over the rows
 _DIALECTS = ("arith", "math", "linalg", "tensor", "func")
-_ELSEWHERE = ("linalg.index", "tensor.extract", "tensor.extract_slice", "tensor.insert_slice", "tensor.concat", "tensor.pad")
+_MOVES = ("tensor.extract_slice", "tensor.concat", "tensor.pad")
+_ELSEWHERE = ("linalg.index", "tensor.extract", "tensor.insert_slice")
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,25 @@ class RowCut:
     operands: tuple[int, ...]
 
 
-def cut_of(workload: Workload, dims: Sequence[Expr], rows: Expr) -> RowCut | None:
-    """How a call of a workload with these dims is cut along so many rows; None where a row is not computed by itself."""
+def cut_of(workload: Workload, dims: Sequence[Expr], rows: Expr, images: bool = False) -> RowCut | None:
+    """How a call of a workload with these dims is cut along so many rows; None where a row is not computed by itself.
+
+    images: may a row be an image, along whose own axes windows pass, and pads, parts and concatenations are?
+    """
     role = _ROLES.get(workload.kind)
-    if role is None or len(workload.dims) != 1 or workload.windows or workload.part_rows or workload.segments:
+    if role is None or len(workload.dims) != 1 or workload.part_rows or workload.segments or (workload.windows and not images):
         return None
     each = _multiple(dims[0], rows)
     dim = Expr.dim(workload.dims[0])
     loops = [n for n, loop in enumerate(workload.loops) if loop.extent.symbols]
     if each is None or len(loops) != 1 or workload.loops[loops[0]].role != role or workload.loops[loops[0]].extent != dim:
         return None
+    if any(loops[0] in (window.row, window.tap) for window in workload.windows):
+        return None
     operands = (*workload.inputs, *workload.outputs)
     sizes = [_row_bytes(o, dim, loops[0]) for o in operands]
-    if None in sizes or 0 in sizes[len(workload.inputs) :] or not _stays_in_its_row(workload):
+    stays = _stays_in_its_image if images else _stays_in_its_row
+    if None in sizes or 0 in sizes[len(workload.inputs) :] or not stays(workload):
         return None
     return RowCut(workload.dims[0], each, tuple(each * (s or 0) for s in sizes))
 
@@ -67,10 +75,36 @@ def _row_bytes(operand: Operand, dim: Expr, loop: int) -> int | None:
 @told_once
 def _stays_in_its_row(workload: Workload) -> bool:
     """Does nothing in it ask where it is, or read elsewhere than its maps say?"""
+    return _all_of(workload, lambda op: _stays(op) and op.name not in _MOVES)
+
+
+@told_once
+def _stays_in_its_image(workload: Workload) -> bool:
+    """The same, where what moves values may do so along all axes but that of the rows, the only one of unknown extent."""
+    return _all_of(workload, lambda op: _stays(op) and (op.name not in _MOVES or _keeps_rows(op)))
+
+
+def _all_of(workload: Workload, holds: Callable[[ir.Operation], bool]) -> bool:
     module = ir.Module.parse(workload.ir)
-    names = [op.name for function in functions(module) for op in _inside(function)]
-    assert names, "a workload has operations"
-    return all(name.partition(".")[0] in _DIALECTS and name not in _ELSEWHERE for name in names)
+    found = [op for function in functions(module) for op in _inside(function)]
+    assert found, "a workload has operations"
+    return all(holds(op) for op in found)
+
+
+def _stays(op: ir.Operation) -> bool:
+    return op.name.partition(".")[0] in _DIALECTS and op.name not in _ELSEWHERE
+
+
+def _keeps_rows(op: ir.Operation) -> bool:
+    """Does a pad, a part or a concatenation leave the first axis as it is, and know the extents of the others?"""
+    kinds = [ir.RankedTensorType(v.type) for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType)]
+    if any(kind.is_dynamic_dim(axis) for kind in kinds for axis in range(1, kind.rank)):
+        return False
+    if op.name == "tensor.concat":
+        return integer(op.attributes["dim"]) > 0
+    if op.name == "tensor.pad":
+        return mixed(op, "static_low", 1)[0] == mixed(op, "static_high", 2)[0] == 0
+    return mixed(op, "static_offsets", 1)[0] == 0 and mixed(op, "static_strides", 3)[0] == 1
 
 
 def _inside(op: ir.Operation) -> Iterator[ir.Operation]:

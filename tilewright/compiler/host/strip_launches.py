@@ -15,6 +15,7 @@ from tilewright.compiler.host.host_steps import Scope
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import Place, PlannedCall, Strips
 from tilewright.compiler.host.run_values import RunValues
+from tilewright.compiler.host.strips import EACH, fewest
 from tilewright.passes.codegen.emit import gep, integer_type, loop
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import ir, llvm, operations
@@ -23,8 +24,6 @@ from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 
-EACH = 8  # strips that there are for each thread that the machine has, at least
-SHORT = 128  # rows of them, at least, where they have no fewer anyway
 _PARAMS = ("pointer", "stride", "dim", "scalar", "workspace")  # what a kernel may be given
 
 _FUNCTION = """
@@ -72,8 +71,7 @@ class StripLaunches:
         """Are there enough rows, by the prediction and for all threads of the machine? A call's threads decide nothing: the bits
         may be others by strips, where a product of few rows goes another way than one of many."""
         threads = self._word(table, CONTEXT)
-        fewest = (Index(threads) * (EACH * min(SHORT, strips.size))).max(strips.least)
-        found = fewest.le(emit_expr(strips.rows, env))
+        found = fewest(strips.size, Index(threads)).max(strips.least).le(emit_expr(strips.rows, env))
         assert not isinstance(found, bool), "how many threads a machine has is known when it runs"
         return found
 
@@ -116,8 +114,9 @@ class StripLaunches:
 
     def _units(self, strips: Strips, env: Mapping[str, Index], table: ir.Value) -> Index:
         """How many strips of nearly equal size."""
-        units = (emit_expr(strips.rows, env) + (strips.size - 1)) // strips.size
-        return units.max(Index(self._word(table, CONTEXT)) * EACH)
+        rows = emit_expr(strips.rows, env)
+        units = (rows + (strips.size - 1)) // strips.size
+        return units.max(Index(self._word(table, CONTEXT)) * EACH).min(rows)
 
     def _call(self, strips: Strips, number: int, run: RunValues, scope: Scope, start: Index, count: Index) -> None:
         """One call for the rows of a strip."""

@@ -85,12 +85,19 @@ def test_on_a_gpu_each_call_is_alone_and_nothing_is_copied_either() -> None:
     assert plan.steps == [Launch((0,))] and plan.in_place == {plan.calls[0].workload.key}
 
 
+def test_rows_are_written_over_though_they_are_read_twice() -> None:
+    body = (generic("s", "%x", T, "%f1", "tensor<?xf32>", ADD.replace("%a0, %a1", "%a0, %o"), "#id, #row", "pr")
+            + generic("a", "%x, %s", f"{T}, tensor<?xf32>", "%e", T, ADD, "#id, #row, #id"))
+    plan = planned_together([X, Y, W], body, "%a", [(0, 0)])
+    assert plan.steps == [Launch((0,))] and plan.in_place == {plan.calls[0].workload.key}
+
+
 @pytest.mark.parametrize(("body", "result"), [
     (generic("a", "%x, %x", f"{T}, {T}", "%e", T, ADD, "#id, affine_map<(d0, d1) -> (d0, 7 - d1)>, #id"), "%a"),  # other places
     (generic("s", "%x", T, "%f1", "tensor<?xf32>", ADD.replace("%a0, %a1", "%a0, %o"), "#id, #row", "pr")
-     + generic("a", "%x, %s", f"{T}, tensor<?xf32>", "%e", T, ADD, "#id, #row, #id"), "%a"),  # a row is read twice
+     + generic("a", "%x, %s", f"{T}, tensor<?xf32>", "%e", T, ADD, "affine_map<(d0, d1) -> (d0, 7 - d1)>, #row, #id"), "%a"),
     (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id") + matmul("m", "%x") + matmul("n", "%m"), "%a, %n"),
-], ids=["reversed", "rows", "read again"])
+], ids=["reversed", "reversed rows", "read again"])
 def test_what_is_read_elsewhere_or_later_is_not_written_over(body: str, result: str) -> None:
     plan = planned_together([X, Y, W], body, result, [(0, 0)])
     assert not plan.in_place and (any(isinstance(s, Copy) for s in plan.steps) or len(plan.calls) > 1)

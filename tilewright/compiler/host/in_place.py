@@ -1,11 +1,11 @@
-"""Results that take the place of what their own call reads: elementwise work on donated arguments."""
+"""Results that take the place of what their own call reads: elementwise work on donated arguments, and rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.passes.analysis.elementwise import only_element_by_element
+from tilewright.passes.analysis.elementwise import only_element_by_element, rows_element_by_element
 from tilewright.passes.linalg.strides import Views, dense_strides
 from tilewright.passes.linalg.symbolic import IN_PLACE
 from tilewright.passes.mlir import functions, ir
@@ -18,8 +18,10 @@ def may_write_over(call: ir.Operation, callee: ir.Operation, workload: Workload,
                    views: Views) -> bool:
     """May `result` of a call lie where the buffer `given` does, which nobody else reads from then on? Each of its elements is
     then read before it is written, and by the unit of work that writes it."""
-    if workload.kind is not Kind.POINTWISE or has_column_table(workload):
+    rows = workload.kind is Kind.ROWS
+    if not rows and (workload.kind is not Kind.POINTWISE or has_column_table(workload)):
         return False
+    number = list(call.results).index(result)
     tensors = [v for v in call.operands if isinstance(v.type, ir.RankedTensorType)]
     arguments = [a for a in callee.regions[0].blocks[0].arguments if isinstance(a.type, ir.RankedTensorType)]
     for value, argument in zip(tensors, arguments, strict=True):
@@ -29,7 +31,7 @@ def may_write_over(call: ir.Operation, callee: ir.Operation, workload: Workload,
         dims = views.shapes.dims(value)
         if view.offset != Expr.of(0) or view.strides != dense_strides(dims) or dims != views.shapes.dims(result):
             return False
-        if not only_element_by_element(callee, argument):
+        if not (rows_element_by_element(callee, argument, number) if rows else only_element_by_element(callee, argument)):
             return False
     return True
 

@@ -1,9 +1,12 @@
-"""Functions of elementwise operations: which arguments their results need element by element."""
+"""Functions of elementwise operations and of reductions of rows: which arguments their results need element by element."""
 
 from __future__ import annotations
 
+from tilewright.passes.analysis.parts import parts_of
+from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.linalg.clone import captured, captured_inside
 from tilewright.passes.linalg.structured import iterator_kinds
+from tilewright.passes.linalg.symbolic import IN_PLACE, SymbolicShapes
 from tilewright.passes.mlir import ir, maps_of, operations, position
 
 _PLAIN = ("arith.constant", "tensor.empty", "linalg.fill")
@@ -32,3 +35,35 @@ def only_element_by_element(fn: ir.Operation, argument: ir.Value) -> bool:
         if not needs.isdisjoint(op.operands):
             needs.update(op.results)
     return True
+
+
+def rows_element_by_element(fn: ir.Operation, argument: ir.Value, number: int) -> bool:
+    """Of a row program: is what follows from `argument` read at one row and column alone, each of which has an element of it, and
+    is result `number` what follows from it there?"""
+    *ops, last = operations(fn.regions[0].blocks[0])
+    program = RowProgram(ops, list(last.operands), SymbolicShapes(fn))
+    needs, place = {argument}, program.result_places[number]
+    for op in ops:
+        if needs.isdisjoint(captured(op)):
+            continue
+        if op not in program.loops or not needs.isdisjoint(captured_inside(op)):
+            return False
+        axes, maps = program.loops[op], maps_of(op)
+        at = [tuple(None if (d := position(e)) is None else axes[d] for e in m.results) for m in maps]
+        made = [] if _reduces(op) else list(op.results)
+        here = [*(p for v, p in zip(op.operands, at, strict=True) if v in needs), *at[len(at) - len(made):]]
+        if any(p != place for p in here):
+            return False
+        needs.update(made)
+    return set(place) == set(range(len(program.frame))) and last.operands[number] in needs
+
+
+def refuse_rows_over_operands(fn: ir.Operation) -> None:
+    """ValueError where results of a function may lie over what reductions of rows read: a family that computes one result after
+    the other would read what it wrote."""
+    if IN_PLACE in fn.attributes and any(map(_reduces, operations(fn.regions[0].blocks[0]))):
+        raise ValueError("results lie over operands that reductions of rows read")
+
+
+def _reduces(op: ir.Operation) -> bool:
+    return op.name == "linalg.generic" and ("reduction" in iterator_kinds(op) or parts_of(op) is not None)

@@ -56,9 +56,12 @@ class Sweep:
 
 
 class RowProgram:
-    """Analysis of one region; ValueError says why it is no row program."""
+    """Analysis of one region; ValueError says why it is no row program. over: may results lie where operands do that the region
+    reads element by element? The last sweep then stores all results that have columns: nothing is read after it."""
 
-    def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes) -> None:
+    def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes,
+                 over: bool = False) -> None:
+        self.over = over
         self.ops, self.results, self.shapes = list(ops), list(results), shapes
         self._made = {v for op in self.ops for v in op.results}
         self.parts = {op: parts for op in self.ops if (parts := parts_of(op)) is not None}
@@ -243,11 +246,13 @@ class RowProgram:
                 place, depth = self.places.get(value), self.depth(value)
                 if op in self.loops and op not in self.joins and depth and place is not None and self.is_row_place(place):
                     self.sweeps[depth - 1].scalars.append(value)
-        for number, (place, depth) in enumerate(zip(self.result_places, depths, strict=True)):
+        whole = [set(place) >= set(self.columns) for place in self.result_places]
+        last = max((*map(self.op_depth, self.joins), *(d for d, of_columns in zip(depths, whole, strict=True) if of_columns)))
+        for number, (of_columns, depth) in enumerate(zip(whole, depths, strict=True)):
             if owner(self.results[number]) in self.parts:
                 continue
-            if set(place) >= set(self.columns):
-                self.sweeps[depth].results.append(number)
+            if of_columns:
+                self.sweeps[last if self.over else depth].results.append(number)
             else:
                 self.sweeps[max(depth - 1, 0)].row_results.append(number)
         while len(self.sweeps) > 1 and self.sweeps[-1].is_empty:  # what the last results are made of is known by then

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from tilewright.passes.analysis.elementwise import refuse_rows_over_operands
 from tilewright.passes.codegen.emit import all_of, when
 from tilewright.passes.codegen.gpu_kernel import GpuKernel, Grid
 from tilewright.passes.codegen.gpu_memory import GpuMemory
@@ -27,6 +28,7 @@ from tilewright.runtime.shape import Expr
 
 def emit(kernel: GpuKernel, config: GpuPointwiseConfig) -> None:
     """The whole kernel; results of equal extents share their threads."""
+    refuse_rows_over_operands(kernel.fn)
 
     def body() -> Grid:
         crossing = crossing_of(kernel) if config.tile else None

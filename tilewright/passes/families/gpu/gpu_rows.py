@@ -22,6 +22,7 @@ from tilewright.passes.families.gpu.gpu_row_parts import RowParts
 from tilewright.passes.families.gpu.gpu_rows_of_threads import RowsOfThreads
 from tilewright.passes.families.part_units import tile_parts
 from tilewright.passes.families.row_exponents import mark_exponents, mark_rounded, mark_shares
+from tilewright.passes.linalg.symbolic import IN_PLACE
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.gpu.gpu_rows import GpuRowsConfig
 from tilewright.runtime.shape import Expr
@@ -32,7 +33,7 @@ def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
     mark_exponents(kernel.ops())
     mark_shares(kernel.ops())
     mark_rounded(kernel.ops(), kernel.results)
-    program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
+    program = RowProgram(kernel.ops(), kernel.results, kernel.shapes, IN_PLACE in kernel.fn.attributes)
     if config.blocks == 1:
         rows = PartRows if program.parts else RowsOfThreads
         kernel.launch(config.threads, lambda: rows(kernel, program, config).emit())
@@ -48,7 +49,7 @@ def emit(kernel: GpuKernel, config: GpuRowsConfig) -> None:
 
 def tile(frame: KernelFrame, config: GpuRowsConfig, tiler: Tiler) -> None:
     """Units of the rows that a block of threads takes at once; several blocks may share a unit, a part of the columns each."""
-    program = RowProgram(frame.ops(), frame.results, frame.shapes)
+    program = RowProgram(frame.ops(), frame.results, frame.shapes, IN_PLACE in frame.fn.attributes)
     if program.parts:
         tile_parts(program, tiler)
         return

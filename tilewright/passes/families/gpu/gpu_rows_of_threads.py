@@ -119,8 +119,14 @@ class RowsOfThreads(RowEmitter):
             column = self.column + i * step
             whole = size.constant is not None and (i + 1) * step <= size.constant
             inside = True if whole else column.lt(self.columns.extent)
-            found.append((column, None if isinstance(inside, bool) else inside))
+            found.append((column, self._read(None if isinstance(inside, bool) else inside)))
         return found
+
+    def _read(self, mask: ir.Value | None) -> ir.Value | None:
+        """When what is read under a condition is read. Where results lie over it, threads of rows beyond the last leave alone the
+        last row, which others write."""
+        found = all_of([mask, self.live]) if self.program.over else mask
+        return None if isinstance(found, bool) else found
 
     def _unrolled(self, number: int, at: At, chunks: Chunks) -> list[ir.Value]:
         joins = self.joins(number)
@@ -151,7 +157,7 @@ class RowsOfThreads(RowEmitter):
             found = list(sums)
             for i in range(count):
                 column = (first + i * step).known_multiple(self.lanes)
-                found = self.step(number, self._with(at, column), None, found)
+                found = self.step(number, self._with(at, column), self._read(None), found)
             return found
 
         sums = [c.neutral(self.lanes) for c in joins]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.passes.analysis.elementwise import refuse_rows_over_operands
 from tilewright.passes.codegen.borders import borders
 from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
@@ -147,6 +148,7 @@ def _tile(frame: KernelFrame, group: _ResultGroup, cuts: Mapping[int, int | None
 
 def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
     """The whole kernel; results of equal extents share one loop nest."""
+    refuse_rows_over_operands(kernel.fn)
     kernel.permutes = config.permute
     groups = _groups(kernel, config)
 

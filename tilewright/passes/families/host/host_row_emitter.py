@@ -24,12 +24,12 @@ class HostRowEmitter(RowEmitter):
         self.workspace = Expr.of(0)
 
     def keep_values(self, workspace: ir.Value, length: Expr, coordinate: Callable[[At], Index]) -> None:
-        """Gives each kept value its place: the output, when it is a result, else `length` elements of workspace indexed by
-        `coordinate`. Rows of the workspace are whole aligned vectors: masked stores are slow to read back."""
+        """Gives each kept value its place: the output, when it is a result of that sweep, else `length` elements of workspace
+        indexed by `coordinate`. Rows of the workspace are whole aligned vectors: masked stores are slow to read back."""
         for first, sweep in enumerate(self.program.sweeps):
             for value in sweep.kept:
-                if value in self.program.results:
-                    n = self.program.results.index(value)
+                n = self.program.results.index(value) if value in self.program.results else -1
+                if n in sweep.results:
                     self.kept[value] = Kept(first, self.kernel.outputs[n], partial(self.coords, self.program.result_places[n]))
                     continue
                 t = element_type(ir.RankedTensorType(value.type).element_type)

@@ -17,6 +17,7 @@ from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
 from tilewright.passes.families.host.host_row_parts import RowParts
 from tilewright.passes.families.part_units import tile_parts
 from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
+from tilewright.passes.linalg.symbolic import IN_PLACE
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 
 
@@ -25,7 +26,7 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     mark_exponents(kernel.ops())
     mark_shares(kernel.ops())
     mark_maxima(kernel.ops(), kernel.results)
-    program = RowProgram(kernel.ops(), kernel.results, kernel.shapes)
+    program = RowProgram(kernel.ops(), kernel.results, kernel.shapes, IN_PLACE in kernel.fn.attributes)
     if config.axis == "lane" and program.parts:
         return kernel.build(lambda begin, end, _: PartColumns(kernel, program, config).emit(begin, end))
     if config.axis == "lane":
@@ -36,7 +37,7 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
 
 def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:
     """Units of `block` rows; with a row per lane, of some vectors of rows."""
-    program = RowProgram(frame.ops(), frame.results, frame.shapes)
+    program = RowProgram(frame.ops(), frame.results, frame.shapes, IN_PLACE in frame.fn.attributes)
     if config.axis == "lane" and program.parts:
         tile_columns(program, config, tiler)
         return

@@ -16,6 +16,8 @@ from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota,
 from tilewright.compiler.ops.einsum import einsum
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.grid_sampling import grid_sample
+from tilewright.compiler.ops.grouping import grouped_matmul
+from tilewright.compiler.ops.histograms import histogram
 from tilewright.compiler.ops.indexing import gather, gather_elements, gather_nd, index, one_hot
 from tilewright.compiler.ops.interpolation import InterpolationOptions, interpolate
 from tilewright.compiler.ops.joining import broadcast_to, concat, repeat, roll, stack, tile
@@ -149,8 +151,10 @@ __all__ = [
     "gather_nd",
     "gelu",
     "grid_sample",
+    "grouped_matmul",
     "groupnorm",
     "gru_step",
+    "histogram",
     "index",
     "index_put",
     "instancenorm",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
 from tilewright.compiler.frontends.torch.context import Context
@@ -54,3 +57,39 @@ def scaled_sum(bias: ops.Tensor, product: ops.Tensor, beta: float, alpha: float)
         beta, alpha = int(beta), int(alpha)
     scaled = product if alpha == 1 else product * alpha
     return scaled if beta == 0 else scaled + (bias if beta == 1 else bias * beta)
+
+
+@register("torch", "aten._grouped_mm.default")
+def grouped_mm(
+    context: Context, a: ops.Tensor, b: ops.Tensor, offs: ops.Tensor | None = None, bias: ops.Tensor | None = None,
+    out_dtype: Any = None,
+) -> ops.Tensor:  # fmt: skip
+    """A product for each group: of rows of a by matrices of b, of matrices of a by columns of b, or of as many of both."""
+    if offs is None:
+        found = ops.matmul(a, b)
+    elif (a.rank, b.rank) == (2, 3):
+        found = ops.grouped_matmul(a, b, offs)
+    elif (a.rank, b.rank) == (3, 2):
+        found = ops.transpose(ops.grouped_matmul(ops.transpose(b, [1, 0]), ops.transpose(a, [0, 2, 1]), offs), [1, 0])
+    else:
+        context.refuse("groups of the summed axis give a matrix each, as gradients of weights need them",
+                       "write the sum of each group as a product with the other groups' columns set to 0")
+    return ops.cast(found if bias is None else found + bias, context.dtype())
+
+
+@register("torch", "transformers.grouped_mm_fallback.default")
+def grouped_mm_of_transformers(_: Context, x: ops.Tensor, weight: ops.Tensor, offs: ops.Tensor) -> ops.Tensor:
+    return ops.grouped_matmul(x, weight, offs)
+
+
+@register("torch", "aten._trilinear.default")
+def trilinear(
+    context: Context, a: ops.Tensor, b: ops.Tensor, c: ops.Tensor, expand_a: Sequence[int], expand_b: Sequence[int],
+    expand_c: Sequence[int], summed: Sequence[int], unroll_dim: int = 1,
+) -> ops.Tensor:  # fmt: skip
+    """The product of three tensors, each without the axes that it is repeated along, summed over some: torch.nn.Bilinear."""
+    rank = a.rank + len(expand_a)
+    letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
+    terms = ["".join(n for i, n in enumerate(letters) if i not in own) for own in (expand_a, expand_b, expand_c)]
+    result = "".join(n for i, n in enumerate(letters) if i not in summed)
+    return ops.reshape(ops.einsum(f"{','.join(terms)}->{result}", a, b, c), context.shape())

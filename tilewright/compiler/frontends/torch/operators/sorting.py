@@ -1,4 +1,4 @@
-"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences."""
+"""Order along an axis: sorting, the largest elements, medians, places in sorted sequences, counts of bins."""
 
 from __future__ import annotations
 
@@ -122,3 +122,9 @@ def searchsorted(
     """Where each value would be inserted in a sorted sequence."""
     row = boundaries if sorter is None else ops.gather_elements(boundaries, sorter, -1)
     return _places(context, row, values, right or side == "right")
+
+
+@register("torch", "aten.histc.default")
+def histc(context: Context, x: ops.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> ops.Tensor:  # noqa: A002
+    """How many elements fall into each of some bins; a least and a largest end that are equal stand for those of the data."""
+    return ops.cast(ops.histogram(x, bins, (min, max)), context.dtype())

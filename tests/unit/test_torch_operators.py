@@ -255,3 +255,38 @@ def test_refused_with_operator_and_line(function: Callable[..., Any], said: str)
     with pytest.raises(IngestError, match=said) as caught:
         import_torch(model(function), (torch.rand(3, 3), torch.rand(3, 3)))
     assert "test_torch_operators.py" in str(caught.value) and "aten." in str(caught.value)
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_fourier_transforms(norm: str) -> None:
+    """Along axes of odd and even length, and both; of real and complex tensors, there and back."""
+
+    def run(x: Any, y: Any) -> Any:
+        f, n = torch.fft, {"norm": norm}
+        z = torch.complex(x, y)
+        spectra = (f.fft(z, dim=0, **n), f.ifft(z, dim=1, **n), f.fftn(x, **n), f.rfft(x, dim=0, **n), f.rfft2(x, **n),
+                   f.ifft2(z, **n), f.rfft(y, **n) * f.rfft(x, **n))
+        real = (f.irfft(f.rfft(x, dim=0), x.shape[0], dim=0, **n), f.irfft2(f.rfft2(x * 2), x.shape, **n), f.irfft(z, 9, **n),
+                f.hfft(z, 8, **n), f.fft(x, **n).real)
+        return *map(torch.view_as_real, spectra), *real
+
+    means(model(run), *pair(6, 5))
+    means(model(run), *pair(1, 4, seed=1))
+
+
+def test_a_spectrum_along_an_axis_of_any_length() -> None:
+    def run(x: Any, y: Any) -> Any:
+        return torch.view_as_real(torch.fft.rfft(x, dim=0))
+
+    check(run, [pair(6, 5), pair(9, 5, seed=1), pair(1, 5, seed=2)])
+
+
+def test_slices_from_what_is_left_of_a_longer_axis() -> None:
+    """A table of biases of which the last x.shape[0] columns are read (MPT): the range says which size is the larger."""
+    table = torch.randn(3, 1, 64)
+
+    def run(x: Any, y: Any) -> Any:
+        size = x.shape[0]
+        return x @ y.T + table[:, max(0, 1 - size) :, max(0, 64 - size) :]
+
+    check(run, [pair(7, 4), pair(64, 4, seed=1), pair(1, 4, seed=2)], torch.export.Dim("rows", min=1, max=64))

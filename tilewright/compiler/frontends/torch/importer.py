@@ -87,7 +87,7 @@ class _Import:
     def run(self) -> ImportedModel:
         self.dims = program_dims(self.program, self.given, self.ranges)
         self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
-        self.sizes = Sizes(self.dims.names)
+        self.sizes = Sizes(self.dims.names, self.graph)
         self.elements = KnownElements()
         self.constants = Constants(self.graph)
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value

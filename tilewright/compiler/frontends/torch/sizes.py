@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 import torch
 
+from tilewright.compiler.ops.graph import Graph
 from tilewright.runtime.errors import IngestError
 from tilewright.runtime.shape import Expr
 
@@ -28,9 +29,11 @@ class DataDependentSizeError(ValueError):
 
 @dataclass
 class Sizes:
-    """Converts sizes. `names`: the dim of every sympy symbol; symbols that are not in it depend on data."""
+    """Converts sizes. `names`: the dim of every sympy symbol; symbols that are not in it depend on data. `graph`: decides
+    what is the larger of two sizes by the ranges of its dims, where they allow it."""
 
     names: Mapping[sympy.Symbol, str]
+    graph: Graph
     _known: dict[sympy.Expr, Expr] = field(default_factory=dict)
 
     def expr(self, value: Any) -> Expr:
@@ -78,8 +81,7 @@ class Sizes:
         if kind == "CeilDiv":
             return self.expr(e.args[0]).ceildiv(self.expr(e.args[1]))
         if kind in ("Max", "Min"):
-            method = Expr.maximum if kind == "Max" else Expr.minimum
-            return reduce(method, map(self.expr, e.args))
+            return reduce(self.graph.larger if kind == "Max" else self.graph.smaller, map(self.expr, e.args))
         if kind in _SAME:
             return self.expr(e.args[0])
         if kind in _ROUNDINGS:

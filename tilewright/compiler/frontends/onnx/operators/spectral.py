@@ -1,15 +1,12 @@
-"""Discrete Fourier transforms as products with a matrix of cosines and sines."""
+"""Discrete Fourier transforms."""
 
 from __future__ import annotations
-
-import math
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
-from tilewright.compiler.ops.body import Scalar
+from tilewright.compiler.ops import fourier
 from tilewright.runtime.shape import Expr
-from tilewright.runtime.tensor import DType
 
 
 @operator("DFT", known=[1, 2])
@@ -32,7 +29,9 @@ def dft(context: Context, x: ops.Tensor, length: Known | None = None, axis: Know
     x = _of_length(context, x, at, size)
     moved = ops.transpose(x, [*[a for a in range(x.rank) if a != at], at])
     bins = size // 2 + 1 if onesided else size
-    real, imaginary = _transformed(context, moved, size, bins, inverse)
+    real, imaginary = fourier.transform(_part(moved, 0), _part(moved, 1) if parts == 2 else None, size, bins, inverse)
+    if inverse:
+        real, imaginary = _over(real, size), _over(imaginary, size)
     joined = ops.concat([ops.reshape(p, [*p.dims, 1]) for p in (real, imaginary)], -1)
     order = list(range(x.rank - 2))
     return ops.transpose(joined, [*order[:at], x.rank - 2, *order[at:], x.rank - 1])
@@ -57,51 +56,15 @@ def _real_inverse(context: Context, x: ops.Tensor, axis: int, length: Known | No
     size = (bins - 1) * 2 if length is None else length.exprs()[0]
     x = _of_length(context, x, axis, size // 2 + 1)
     moved = ops.transpose(x, [*[a for a in range(x.rank) if a != axis], axis])
-    twice = context.graph.pointwise(
-        "DFT",
-        lambda k, s: k.body.select(k.compare("eq", 0) | (k * 2).compare("eq", s), k.body.value(1, "i64"), 2),
-        ops.iota(context.graph, [x.dims[axis]], 0, DType.I64),
-        size,
-    )
-    weighted = ops.multiply(moved, ops.cast(twice, x.dtype))
-    cosine, sine = (_matrix(context, x.dims[axis], size, size, name, DType.F64) for name in ("cos", "sin"))
-    total = ops.matmul(_part(weighted, 0), cosine) - ops.matmul(_part(weighted, 1), sine)
-    found = ops.reshape(ops.cast(_over(total, size), x.dtype), [*moved.dims[:-2], size, 1])
+    found = _over(fourier.real_inverse(_part(moved, 0), _part(moved, 1), size), size)
     order = list(range(x.rank - 2))
-    return ops.transpose(found, [*order[:axis], x.rank - 2, *order[axis:], x.rank - 1])
+    return ops.transpose(ops.reshape(found, [*moved.dims[:-2], size, 1]), [*order[:axis], x.rank - 2, *order[axis:], x.rank - 1])
 
 
 def _part(x: ops.Tensor, number: int) -> ops.Tensor:
-    """Real (0) or imaginary (1) part of x [..., parts, n] as f64 [all others, n]."""
-    return ops.cast(ops.reshape(ops.narrow(x, -2, number, 1), [math.prod(x.dims[:-2], start=Expr.of(1)), x.dims[-1]]), DType.F64)
-
-
-def _transformed(context: Context, x: ops.Tensor, size: Expr, bins: Expr, inverse: bool) -> tuple[ops.Tensor, ops.Tensor]:
-    """x [..., parts, size] times e^(-+ 2 pi i k n / size), in f64: real and imaginary part [..., bins]."""
-    cosine, sine = (_matrix(context, size, bins, size, name, DType.F64) for name in ("cos", "sin"))
-    sign = 1.0 if inverse else -1.0
-    real = _part(x, 0)
-    first, second = ops.matmul(real, cosine), ops.matmul(real, sine) * sign
-    if x.dims[-2].constant == 2:
-        imaginary = _part(x, 1)
-        first = first - ops.matmul(imaginary, sine) * sign
-        second = second + ops.matmul(imaginary, cosine)
-    if inverse:
-        first, second = _over(first, size), _over(second, size)
-    dims = [*x.dims[:-2], bins]
-    return ops.reshape(ops.cast(first, x.dtype), dims), ops.reshape(ops.cast(second, x.dtype), dims)
+    """Real (0) or imaginary (1) part [..., n] of x [..., parts, n]."""
+    return ops.select(x, -2, number)
 
 
 def _over(x: ops.Tensor, size: Expr) -> ops.Tensor:
     return x.graph.pointwise("DFT", lambda v, n: v / n, x, size)
-
-
-def _matrix(context: Context, rows: Expr, columns: Expr, size: Expr, name: str, dtype: DType) -> ops.Tensor:
-    """[rows, columns]: cosine or sine of 2 pi row column / size."""
-    first, second = (ops.iota(context.graph, [rows, columns], a, DType.I64) for a in (0, 1))
-    turns = context.graph.pointwise("DFT", lambda n, k, s: (n * k).remainder(s), first, second, size)
-
-    def scalar(t: Scalar, s: Scalar) -> Scalar:
-        return (t / s * (2 * math.pi)).math(name)
-
-    return ops.cast(context.graph.pointwise("DFT", scalar, ops.cast(turns, DType.F64), size), dtype)

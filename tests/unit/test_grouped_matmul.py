@@ -22,15 +22,18 @@ COUNTS: dict[str, Sequence[int]] = {
 }  # fmt: skip
 
 
-def grouped(dtype: str = "f32", constant: bool = True, transposed: bool = False, offsets: str = "i64") -> Any:
+def grouped(dtype: str = "f32", constant: bool = True, transposed: bool = False, offsets: str = "i64", columns: int = COLUMNS
+            ) -> Any:  # fmt: skip
     """A compiled product of S rows, and its weights as [groups, depth, columns]."""
     g = ops.Graph(ranges={"S": (0, MOST)})
-    each = (COLUMNS, DEPTH) if transposed else (DEPTH, COLUMNS)
+    each = (columns, DEPTH) if transposed else (DEPTH, columns)
     x, w = g.input("x", ["S", DEPTH], dtype), g.input("w", [GROUPS, *each], dtype)
     ends = g.input("ends", [GROUPS], offsets)
     g.output(ops.grouped_matmul(x, ops.transpose(w, [0, 2, 1]) if transposed else w, ends))
     weights = np.random.default_rng(3).standard_normal(tuple(d.constant or 0 for d in w.dims)).astype(x.dtype.numpy)
     fn = tw.compile(g, {"S": (0, MOST)}, constants={"w": weights} if constant else None, options=tw.CompileOptions(threads=2))
+    products = [c for c in fn.explain(S=70).calls if c.family == "host_matmul"]
+    assert [c.workload for c in products] == ["gather_batch_matmul"]  # weights are read where they lie
     return (lambda a, e: fn(a, e)) if constant else (lambda a, e: fn(a, weights, e)), \
         weights.transpose(0, 2, 1) if transposed else weights
 
@@ -45,7 +48,8 @@ def expected(x: Any, w: Any, ends: Any) -> Any:
 
 @pytest.mark.parametrize(("form", "tail"), [
     ({}, 0), ({"constant": False}, 3), ({"transposed": True, "offsets": "i32"}, 0), ({"dtype": "bf16"}, 3),
-    ({"dtype": "bf16", "transposed": True}, 0),
+    ({"dtype": "bf16", "transposed": True}, 0), ({"columns": 150}, 2), ({"dtype": "bf16", "columns": 150, "transposed": True}, 2),
+    ({"constant": False, "transposed": True, "columns": 150}, 0),
 ])  # fmt: skip
 def test_rows_meet_the_weight_of_their_group(form: dict[str, Any], tail: int) -> None:
     fn, weights = grouped(**form)
@@ -58,6 +62,20 @@ def test_rows_meet_the_weight_of_their_group(form: dict[str, Any], tail: int) ->
         found, wanted = fn(x, ends).astype(np.float64), expected(x, weights, ends)
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * 5, err_msg=name)
         assert not found[ends[-1]:].any()
+
+
+def test_rows_with_a_weight_each_read_it_where_it_lies() -> None:
+    g = ops.Graph(ranges={"S": (1, 50)})
+    x, w, at = g.input("x", ["S", DEPTH]), g.input("w", [GROUPS, 150, DEPTH]), g.input("at", ["S"], "i64")
+    g.output(ops.einsum("sk,snk->sn", x, ops.gather(w, at)))
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((GROUPS, 150, DEPTH)).astype(np.float32)
+    fn = tw.compile(g, {"S": (1, 50)}, constants={"w": weights})
+    assert len(fn.explain(S=9).calls) == 1
+    for rows in (1, 9, 50):
+        a, places = rng.standard_normal((rows, DEPTH)).astype(np.float32), rng.integers(0, GROUPS, rows)
+        wanted = np.einsum("sk,snk->sn", a.astype(np.float64), weights[places].astype(np.float64))
+        np.testing.assert_allclose(fn(a, places), wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_offsets_that_fall_or_are_no_rows_read_nothing_else() -> None:

@@ -30,6 +30,7 @@ from tilewright.passes.dispatch_creation.equal_parts import share_equal_parts
 from tilewright.passes.dispatch_creation.fuse import GRAPH, OPERATION, Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.look_up_in_attention import LookUpInAttention
+from tilewright.passes.dispatch_creation.look_up_in_product import LookUpInProduct
 from tilewright.passes.dispatch_creation.outline import workloads_of
 from tilewright.passes.dispatch_creation.outlined import predicated
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
@@ -345,5 +346,5 @@ def _attention(options: CompileOptions, limits: Limits) -> list[Pass]:
     """Which attentions become one kernel: on a GPU those that tensor cores multiply, with lookups. A host's look up keys of few
     queries."""
     if isinstance(limits, HostLimits):
-        return [FuseAttention(), LookUpInAttention(FEW)]
+        return [FuseAttention(), LookUpInAttention(FEW), LookUpInProduct()]
     return [FuseAttention(_products(options, limits)[0], LONGEST_QUERY, LONGEST_VALUE, lookups=True)]

@@ -5,6 +5,7 @@ The columns of a [k, n] constant become [ceil(n / tile)][k][tile]; the contracti
 and channel axes between panel and column, and with them the axes of other loops that only it varies with.
 Codes of a decoding that a matmul reads lie in words of four bytes, [ceil(n / tile)][ceil(bytes / 4)][tile][4], and its scales and
 zero points in panels of the same columns. Indices of pools lie in panels of up to 32 columns, [ceil(n / tile)][...][c / V][tile].
+Weights that data name, one for each of a batch, lie so too: the lookup (passes/dispatch_creation/lookup_panels.py) reads panels.
 Where the target multiplies words of several values of the last of k, these lie side by side: of two bf16 in
 [ceil(n / tile)][ceil(k / 2)][tile][2], read through (n floordiv tile, k floordiv 2, n mod tile, k mod 2).
 """
@@ -19,6 +20,7 @@ from tilewright.passes.analysis.codes import WORD, Codes, multiplies
 from tilewright.passes.analysis.contraction import OUT, Contraction, used_loops
 from tilewright.passes.analysis.pools import Pools, loop_of, pooled_columns
 from tilewright.passes.base import Pass
+from tilewright.passes.dispatch_creation.lookup_panels import TableLookup
 from tilewright.passes.dispatch_creation.outlined import root_of
 from tilewright.passes.dispatch_creation.region_function import PANEL, UNIT
 from tilewright.passes.linalg.structured import inits, inputs, iterator_kinds, rebuild, use_count
@@ -66,13 +68,15 @@ class PackConstants(Pass):
 @dataclass(frozen=True)
 class _PanelLayout:
     """How operand `which` of a contraction may lie in panels. axis: of its columns; order: its other axes, in the order of the
-    loops; side: values of the last of them that lie side by side; plain: is the sum one over a single loop?"""
+    loops; side: values of the last of them that lie side by side; plain: is the sum one over a single loop? lookup: what the
+    operand is looked up by, where axes are those of the table."""
 
     which: int
     axis: int
     order: tuple[int, ...]
     side: int
     plain: bool = False
+    lookup: TableLookup | None = None
 
 
 def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limits: HostLimits) -> None:
@@ -80,7 +84,7 @@ def _pack(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], limit
     layout = _packable(fn, root, limits)
     if layout is None or not sites:
         return
-    argument = root.operands[layout.which]
+    argument = root.operands[layout.which] if layout.lookup is None else layout.lookup.table
     columns = ir.RankedTensorType(argument.type).shape[layout.axis]
     tile = panel_columns(columns, argument.type.element_type, limits, layout.plain and layout.side == 1)
     if columns < tile or not _outer(fn, main, sites, argument):
@@ -230,13 +234,19 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
     if column in view.batch:
         return None  # every column has factors of its own: no rows share what a panel holds
     for which in (0, 1):
-        value = root.operands[which]
-        m = maps_of(root)[which]
+        m, lookup = maps_of(root)[which], TableLookup.of(root.operands[which])
+        value = root.operands[which] if lookup is None else lookup.table
         if value not in arguments or CONSTANT not in named[arguments.index(value)] or use_count(value) != 1:
             continue
         loops = [position(e) for e in m.results]
         if None in loops or column not in loops or len(results) == 0:
             continue
+        chosen = []
+        if lookup is not None:  # the axes along which data name places come first
+            loops = [None if a is None else loops[a] for a in lookup.axes]
+            chosen = [a for a, d in enumerate(loops) if d is None]
+            if column not in loops:
+                continue
         others, own = sorted(d for d in used_loops(m) if d != column), (*view.batch, *view.k, *(view.m, view.n)[which])
         if any(d not in own for d in others) or any(e.constant is None for e in shapes.dims(value)):
             continue
@@ -248,7 +258,8 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
             return None  # no operand would have the loop as an axis
         if limits.tiles and len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
             side = 1  # each of many short sums would end in a part of a word, which no tile takes
-        return _PanelLayout(which, axis, tuple(loops.index(d) for d in others), side, len(view.k) == 1)
+        order = (*chosen, *(loops.index(d) for d in others if d in loops))
+        return _PanelLayout(which, axis, order, side, len(view.k) == 1, lookup)
     return None
 
 
@@ -284,20 +295,25 @@ def _rewrite(root: ir.Operation, layout: _PanelLayout, packed: ir.RankedTensorTy
     maps, which, side = maps_of(root), layout.which, layout.side
     tile = packed.shape[-1] if side == 1 else packed.shape[-2]
     old = maps[which]
-    column = old.results[layout.axis]
-    inner = [old.results[a] for a in layout.order]
-    last = []
+    lookup, axis, order, last = layout.lookup, layout.axis, list(layout.order), []
+    if lookup is not None:  # of what is looked up
+        axis, order = lookup.axes[axis] or 0, lookup.outer(order)
+    column, inner = old.results[axis], [old.results[a] for a in order]
     if side > 1:
         last = [ir.AffineExpr.get_mod(inner[-1], side)]
         inner[-1] = ir.AffineExpr.get_floor_div(inner[-1], side)
     new = [ir.AffineExpr.get_floor_div(column, tile), *inner, ir.AffineExpr.get_mod(column, tile), *last]
     maps[which] = ir.AffineMap.get(old.n_dims, 0, new)
     holder = ir.Operation.create("builtin.unrealized_conversion_cast", [packed], [argument], ip=ir.InsertionPoint(root))
-    operands = [holder.results[0] if i == which else v for i, v in enumerate(inputs(root))]
+    read = holder.results[0] if lookup is None else lookup.in_panels(layout.order, layout.axis, packed.shape, side)
+    operands = [read if i == which else v for i, v in enumerate(inputs(root))]
     made = rebuild(root, operands, inits(root), maps, iterator_kinds(root))
     replace_all_uses(root.results[0], made.results[0])
     root.erase()
-    made.operands[which] = argument
+    if lookup is None:
+        made.operands[which] = argument
+    else:
+        lookup.op.erase()
     holder.erase()
 
 

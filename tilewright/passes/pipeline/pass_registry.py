@@ -10,6 +10,7 @@ from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.fuse_attention import FuseAttention
 from tilewright.passes.dispatch_creation.inline_control_flow import InlineControlFlow
 from tilewright.passes.dispatch_creation.look_up_in_attention import LookUpInAttention
+from tilewright.passes.dispatch_creation.look_up_in_product import LookUpInProduct
 from tilewright.passes.dispatch_creation.outline import Outline
 from tilewright.passes.dispatch_creation.pack_constants import PackConstants
 from tilewright.passes.dispatch_creation.update_in_place import UpdateInPlace
@@ -104,6 +105,7 @@ PASSES: tuple[type[Pass], ...] = (
     Fuse,
     FuseAttention,
     LookUpInAttention,
+    LookUpInProduct,
     Outline,
     PackConstants,
     ExpandMath,

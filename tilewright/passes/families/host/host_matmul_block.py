@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from tilewright.passes.analysis.named_rows import NamedRows
 from tilewright.passes.codegen.affine_index import evaluate
 from tilewright.passes.codegen.emit import Memory, byte_width, loop, vector_type
 from tilewright.passes.codegen.evaluator import Evaluator
 from tilewright.passes.codegen.index import Index, splat_to
+from tilewright.passes.codegen.memory_source import MemorySource
 from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_spans import Spans
 from tilewright.passes.families.host.host_matmul_words import Words
-from tilewright.passes.mlir import ir, llvm, position
+from tilewright.passes.mlir import ir, llvm, owner, position
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.runtime.limits import LINE
 
@@ -194,15 +196,32 @@ class Block:
         return value
 
     def _packed_words(self, loops: Loops, column: Index) -> ir.Value:
-        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
-        whole = vector_type(memory.stored, self.step * self.config.lanes)
+        stored = ir.RankedTensorType(self.plan.view.operand(self.plan.wide).type).element_type
         at = self.packed_address(loops, column)
-        return self.words.packed(llvm.LoadOp(whole, at, alignment=byte_width(memory.stored)).result)
+        return self.words.packed(llvm.LoadOp(vector_type(stored, self.step * self.config.lanes), at,
+                                             alignment=byte_width(stored)).result)
 
     def packed_address(self, loops: Loops, column: Index) -> ir.Value:
         """Of the words of a vector of prepacked columns."""
-        memory = self.evaluator.memories[self.plan.view.operand(self.plan.wide)]
-        return memory.address([c.base for c in self._coords(loops, column)])
+        return self._lies_at(self._coords(loops, column))
+
+    def _lies_at(self, coords: Sequence[Index]) -> ir.Value:
+        """The address of an element of the vector operand, which is in memory, perhaps where a table says."""
+        with self.evaluator.kept():
+            found = MemorySource.of(self.evaluator, self.plan.view.operand(self.plan.wide), [c.base for c in coords])
+        assert found is not None
+        return found.memory.address(list(found.coords))
+
+    @property
+    def _stored(self) -> ir.Type | None:
+        """Element of the vector operand in memory; None of one that is computed."""
+        value = self.plan.view.operand(self.plan.wide)
+        while value not in self.evaluator.memories:
+            named = NamedRows.of(owner(value))
+            if named is None:
+                return None
+            value = named.table
+        return self.evaluator.memories[value].stored
 
     def _coords(self, loops: Loops, column: Index) -> list[Index]:
         """Coordinates of the vector operand; of a prepacked one without dividing lanes: a block lies in one panel."""
@@ -228,10 +247,10 @@ class Block:
 
     def _fetch_share(self, loops: Loops, step: Index, turn: int, steps: int | None) -> None:
         """This turn's line of the next panel, for the second-level cache. steps: of all turns."""
-        memory = self.evaluator.memories.get(self.plan.view.operand(self.plan.wide))  # None of one that is decoded
-        if self.shared_fetch is None or memory is None or not steps or len(self.plan.view.k) != 1:
+        stored = self._stored
+        if self.shared_fetch is None or stored is None or not steps or len(self.plan.view.k) != 1:
             return
-        line = LINE // byte_width(memory.stored)
+        line = LINE // byte_width(stored)
         if line % turn:
             return
         panel, number = self.shared_fetch
@@ -239,29 +258,27 @@ class Block:
         share = number.min(-(-lines // turns) - 1) * (turns * line)
         start = [Index(0) if d == self.plan.view.k[0] else x for d, x in enumerate(loops)]
         *outer, last = (c.base for c in self._coords(start, panel))
-        llvm.intr_prefetch(memory.address([*outer, last + share + step * (line // turn)]), 0, 2, 1)
+        llvm.intr_prefetch(self._lies_at([*outer, last + share + step * (line // turn)]), 0, 2, 1)
 
     def prefetch(self, loops: Loops, columns: Columns) -> None:
         """The lines of the row of columns that is `prefetch` values of the last k ahead, and, to the second-level cache, those of
         this row in the next panel."""
         plan = self.plan
-        memory = self.evaluator.memories.get(plan.view.operand(plan.wide))
-        copied = self.panel is not None and not self.fills
-        if copied or memory is None or not plan.view.k:
+        stored, copied = self._stored, self.panel is not None and not self.fills
+        if copied or stored is None or not plan.view.k:
             return
         if self.next_panel is not None:
-            for line in range(0, self.config.columns, LINE // byte_width(memory.stored)):
-                llvm.intr_prefetch(memory.address([c.base for c in self._coords(loops, self.next_panel.displace(line))]), 0, 2, 1)
+            for line in range(0, self.config.columns, LINE // byte_width(stored)):
+                llvm.intr_prefetch(self._lies_at(self._coords(loops, self.next_panel.displace(line))), 0, 2, 1)
         if not self.config.prefetch:
             return
         k = plan.view.k[-1]
         here = loops[k]
         assert here is not None
-        bytes_each = self.config.lanes * byte_width(memory.stored) * plan.side
+        bytes_each = self.config.lanes * byte_width(stored) * plan.side
         for row in range(1 if plan.side > 1 else self.step):
             ahead = [here + (self.config.prefetch + row) if d == k else x for d, x in enumerate(loops)]
             for j, column in enumerate(columns.first):
                 if j * bytes_each % LINE == 0:
-                    at = memory.address([c.base for c in self._coords(ahead, column)])
-                    llvm.intr_prefetch(at, 0, 3, 1)
+                    llvm.intr_prefetch(self._lies_at(self._coords(ahead, column)), 0, 3, 1)
 

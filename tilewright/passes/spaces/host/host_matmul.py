@@ -114,7 +114,9 @@ class Extents:
             for d in gemm.rows:
                 rows = rows * workload.loops[d].extent
         columns = Expr.of(1) if column is None else workload.loops[column].extent
-        widest = max(4, *(o.dtype.bytes for o in (*workload.inputs, *workload.outputs)))
+        floats = workload.accumulator is not None and workload.accumulator.is_float
+        read = [o for o in workload.inputs if o.dtype.is_float or not floats]  # places are wide, but read one by one
+        widest = max(4, *(o.dtype.bytes for o in (*read, *workload.outputs)))
         return Extents(rows, columns, workload.size("k"), widest, gemm is not None and gemm.b_transposed)
 
 

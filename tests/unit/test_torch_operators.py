@@ -290,3 +290,20 @@ def test_slices_from_what_is_left_of_a_longer_axis() -> None:
         return x @ y.T + table[:, max(0, 1 - size) :, max(0, 64 - size) :]
 
     check(run, [pair(7, 4), pair(64, 4, seed=1), pair(1, 4, seed=2)], torch.export.Dim("rows", min=1, max=64))
+
+
+def test_paths_that_an_example_takes_are_told_with_their_line() -> None:
+    def padded(x: Any, y: Any) -> Any:
+        left = (4 - x.shape[0] % 4) % 4
+        return torch.cat([x, y[:left]]) if left > 0 else x * 2
+
+    def stepped(x: Any, y: Any) -> Any:
+        for row in range(x.shape[0]):
+            y = y + x[row]
+        return y
+
+    rows = ({0: torch.export.Dim("rows", min=1, max=64)}, None)
+    with pytest.raises(IngestError, match=r"one path where .*rows.* > 0 \(.*_operators.py:\d+ in padded.*at rows = \d*[048];"):
+        tw.compile(model(padded), args=(torch.rand(7, 3), torch.rand(4, 3)), dynamic_shapes=rows)
+    with pytest.raises(IngestError, match=r"takes rows = 7 of the example for a fixed number \(.*_operators.py:\d+ in stepped"):
+        tw.compile(model(stepped), args=(torch.rand(7, 3), torch.rand(3)), dynamic_shapes=rows)

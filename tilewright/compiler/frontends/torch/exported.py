@@ -51,10 +51,10 @@ def export_module(
         raise
     except Exception as error:  # torch.export raises whatever the model and its own checks raise
         narrow = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
-        program = _unconstrained(model, args, kwargs, shapes) if narrow else None
-        if program is None:
-            raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
-        return program
+        found = _unconstrained(model, args, kwargs, shapes) if narrow else ""
+        if isinstance(found, ExportedProgram):
+            return found
+        raise IngestError(f"torch.export refuses {type(model).__name__}: {found}{type(error).__name__}: {error}") from error
 
 
 def _export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
@@ -62,55 +62,79 @@ def _export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, An
         return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
-def _unconstrained(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram | None:
-    """The program without the bounds of its dims, where it is right within them nevertheless; else None.
+def _unconstrained(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram | str:
+    """The program without the bounds of its dims, where it is right within them nevertheless; else why it is not, or "".
 
     torch.export narrows dims for the layout of its own tensors, as where a feature map of one element counts as contiguous. What
     is computed does not depend on that. Conditions of the model itself must hold for every value of the dims.
     """
     found = [d for d in pytree.tree_leaves(shapes, is_leaf=lambda d: isinstance(d, Dim)) if isinstance(d, Dim)]
     if any(hasattr(d, "root") for d in found):
-        return None
+        return ""
     try:
         free = pytree.tree_map(lambda d: Dim.AUTO if isinstance(d, Dim) else d, shapes, is_leaf=lambda d: isinstance(d, Dim))
         program = _export(model, args, kwargs, free)
     except Exception as error:  # torch.export raises whatever it meets; the first refusal says more
         _LOG.debug("the module is refused without its ranges, too: %s", error)
-        return None
+        return ""
     values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     given = given_dims(model, args, kwargs, shapes)
     symbols: dict[Any, Any] = {}
     for value, axes in zip(values[len(values) - len(given) :], given, strict=True):
         for axis, dim in axes.items():
             size = value.shape[axis]
-            if not isinstance(size, torch.SymInt) or not isinstance(size.node.expr, sympy.Symbol):
-                return None
-            symbols[size.node.expr] = dim
-    return program if all(_holds(guard, symbols) for guard in _guards(values)) else None
+            expr = size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+            if expr.is_number:
+                return _fixed(dim.__name__, int(expr), value)
+            if not isinstance(expr, sympy.Symbol):
+                return ""
+            symbols[expr] = dim
+    for guard, line in _guards(values):
+        broken = _broken(guard, symbols)
+        if broken is not None:
+            return _branch(guard, line, symbols, broken)
+    return program
 
 
-def _guards(values: Sequence[Any]) -> list[Any]:
-    """The conditions of the model itself on its dims."""
+def _guards(values: Sequence[Any]) -> list[tuple[Any, str]]:
+    """The conditions of the model itself on its dims, and the lines that they come from."""
     sizes = [d for v in values if isinstance(v, torch.Tensor) for d in v.shape if isinstance(d, torch.SymInt)]
     if not sizes:
         return []
     shapes = sizes[0].node.shape_env
-    return [shapes.replace(g.expr) for g in shapes.guards if not _LAYOUT.match(str(g.sloc))]
+    return [(shapes.replace(g.expr), str(g.sloc)) for g in shapes.guards if not _LAYOUT.match(str(g.sloc))]
 
 
-def _holds(condition: Any, dims: Mapping[Any, Any]) -> bool:
-    """Does a condition hold for a grid of values of its dims, the ends of their ranges among them?"""
+def _fixed(name: str, size: int, value: Any) -> str:
+    """What to say of a dim that the model's own code has made a number."""
+    lines = [str(g.sloc) for g in value.fake_mode.shape_env.guards if isinstance(g.expr, sympy.Eq) and size in g.expr.args]
+    at = f" {lines[0]}" if lines else ""
+    return (f"the model takes {name} = {size} of the example for a fixed number{at}, as a loop of so many steps does; compute "
+            "with tensors of that size, or use a loop of torch. ")
+
+
+def _branch(condition: Any, line: str, dims: Mapping[Any, Any], broken: Mapping[str, int]) -> str:
+    """What to say of a condition that holds for the example and not for all sizes."""
+    named = condition.xreplace({s: sympy.Symbol(dims[s].__name__) for s in condition.free_symbols if s in dims})
+    at = f"{', '.join(f'{name} = {value}' for name, value in broken.items())}" or "other data"
+    return (f"the model takes one path where {named} ({line}), as for the example, and another at {at}; give a range in which it "
+            "takes one, write both as one computation, or branch by torch.cond. ")
+
+
+def _broken(condition: Any, dims: Mapping[Any, Any]) -> Mapping[str, int] | None:
+    """Values of its dims at which a condition does not hold, of a grid that has the ends of their ranges; None where it holds at
+    all, no values where it depends on more than dims."""
     if condition == sympy.true:
-        return True
+        return None
     if not condition.free_symbols <= dims.keys():
-        return False
+        return {}
     own = {dims[s].__name__: dims[s] for s in condition.free_symbols}  # several symbols may be one dim
     grids = [Range(max(int(d.min), 1), int(d.max)).values(_SAMPLES) for d in own.values()]
     for point in itertools.product(*grids):
         at = dict(zip(own, map(sympy.Integer, point), strict=True))
         if condition.xreplace({s: at[dims[s].__name__] for s in condition.free_symbols}) != sympy.true:
-            return False
-    return True
+            return {name: int(value) for name, value in at.items()}
+    return None
 
 
 def _with_dims(shapes: Any, ranges: Ranges) -> Any:

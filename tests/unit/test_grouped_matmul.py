@@ -22,18 +22,20 @@ COUNTS: dict[str, Sequence[int]] = {
 }  # fmt: skip
 
 
-def grouped(dtype: str = "f32", constant: bool = True, transposed: bool = False, offsets: str = "i64", columns: int = COLUMNS
-            ) -> Any:  # fmt: skip
+def grouped(dtype: str = "f32", constant: bool = True, transposed: bool = False, offsets: str = "i64", columns: int = COLUMNS,
+            depth: int = DEPTH) -> Any:  # fmt: skip
     """A compiled product of S rows, and its weights as [groups, depth, columns]."""
     g = ops.Graph(ranges={"S": (0, MOST)})
-    each = (columns, DEPTH) if transposed else (DEPTH, columns)
-    x, w = g.input("x", ["S", DEPTH], dtype), g.input("w", [GROUPS, *each], dtype)
+    each = (columns, depth) if transposed else (depth, columns)
+    x, w = g.input("x", ["S", depth], dtype), g.input("w", [GROUPS, *each], dtype)
     ends = g.input("ends", [GROUPS], offsets)
     g.output(ops.grouped_matmul(x, ops.transpose(w, [0, 2, 1]) if transposed else w, ends))
     weights = np.random.default_rng(3).standard_normal(tuple(d.constant or 0 for d in w.dims)).astype(x.dtype.numpy)
     fn = tw.compile(g, {"S": (0, MOST)}, constants={"w": weights} if constant else None, options=tw.CompileOptions(threads=2))
     products = [c for c in fn.explain(S=70).calls if c.family == "host_matmul"]
     assert [c.workload for c in products] == ["gather_batch_matmul"]  # weights are read where they lie
+    if constant:  # and once for neighbours that have one in common
+        assert "columns-outer=true" in str(products[0].config)
     return (lambda a, e: fn(a, e)) if constant else (lambda a, e: fn(a, weights, e)), \
         weights.transpose(0, 2, 1) if transposed else weights
 
@@ -48,7 +50,8 @@ def expected(x: Any, w: Any, ends: Any) -> Any:
 
 @pytest.mark.parametrize(("form", "tail"), [
     ({}, 0), ({"constant": False}, 3), ({"transposed": True, "offsets": "i32"}, 0), ({"dtype": "bf16"}, 3),
-    ({"dtype": "bf16", "transposed": True}, 0), ({"columns": 150}, 2), ({"dtype": "bf16", "columns": 150, "transposed": True}, 2),
+    ({"dtype": "bf16", "transposed": True}, 0), ({"columns": 150}, 2),
+    ({"dtype": "bf16", "depth": 64, "columns": 150, "transposed": True}, 2),
     ({"constant": False, "transposed": True, "columns": 150}, 0),
 ])  # fmt: skip
 def test_rows_meet_the_weight_of_their_group(form: dict[str, Any], tail: int) -> None:
@@ -56,7 +59,7 @@ def test_rows_meet_the_weight_of_their_group(form: dict[str, Any], tail: int) ->
     rng, tolerance = np.random.default_rng(1), 1e-2 if form.get("dtype") == "bf16" else 2e-5
     for name, counts in COUNTS.items():
         ends = np.cumsum(counts).astype(form.get("offsets", "i64").replace("i", "int"))
-        x = rng.standard_normal((int(ends[-1]) + tail, DEPTH)).astype(weights.dtype)
+        x = rng.standard_normal((int(ends[-1]) + tail, weights.shape[1])).astype(weights.dtype)
         if tail:
             x[ends[-1]:] = np.nan  # rows of no group, which no other may read
         found, wanted = fn(x, ends).astype(np.float64), expected(x, weights, ends)

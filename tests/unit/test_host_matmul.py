@@ -354,6 +354,8 @@ def test_blocks_of_rows_share_the_fetches_of_a_panel_that_is_not_near() -> None:
         assert default(prepacked_work(m, 24), AVX2)[0][0].next_panel == shared
         assert not default(prepacked_work(m, 24), near)[0][0].next_panel
     assert str(why_invalid(HostMatmulConfig(4, 3, 8, next_panel=True), described(64, 64, 64), AVX2)).startswith("next-panel")
+    outer = HostMatmulConfig(4, 3, 8, columns_outer=True)
+    assert str(why_invalid(outer, described(64, 64, 64), AVX2)).startswith("columns-outer")
 
 
 @pytest.mark.parametrize(("columns", "block"), [

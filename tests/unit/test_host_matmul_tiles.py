@@ -44,6 +44,24 @@ def test_linear_layers(k: int, n: int, constant: bool) -> None:
             np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-2, atol=5e-2)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_batches_of_constants(named: bool) -> None:
+    """One matrix for each of the batch, or those that data name."""
+    rng = np.random.default_rng(6)
+    w = rng.standard_normal((5, 64, 70)).astype(BF16)
+    g = ops.Graph()
+    x, wv, at = g.input("x", [5, "T", 64], DType.BF16), g.input("w", w.shape, DType.BF16), g.input("at", [5], "i64")
+    g.output(ops.matmul(x, ops.gather(wv, at) if named else wv), *([] if named else [at + 1]))
+    fn = tw.compile(g, {"T": (1, 100)}, constants={"w": w})
+    assert tiled(fn)
+    places = np.array([3, 0, 0, 4, 2])
+    for t in (1, 2, 17, 100):
+        a = rng.standard_normal((5, t, 64)).astype(BF16)
+        got = fn(a, places) if named else fn(a, places)[0]
+        want = a.astype(np.float64) @ (w[places] if named else w).astype(np.float64)
+        np.testing.assert_allclose(got.astype(np.float64), want, rtol=2e-2, atol=5e-2)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("channels", [32, 16, 6, 3])
 def test_convolutions_read_their_windows_as_rows(channels: int) -> None:

@@ -21,7 +21,8 @@ from tilewright.compiler.ops.sorting import searchsorted
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-BLOCK_ROWS = 16  # at most: a block's weight is read once for all of its rows, and a group's last block is half empty
+BLOCK_ROWS = 12  # at most: whole register blocks of 4, 6 and 12 rows; a group's last block is half empty
+TILE_ROWS = 16  # likewise of 16-bit floats, which are multiplied by tiles of so many rows where there are such
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
@@ -39,7 +40,7 @@ def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
     same_dtype("grouped_matmul", [x, w])
     want_equal("grouped_matmul", f"the summed extents of {shown(x.dims)} and {shown(w.dims)}", x.dims[1], w.dims[1])
     want_equal("grouped_matmul", "the groups of the weight and the offsets", w.dims[0], offsets.dims[0])
-    blocks = _Blocks.of(x.graph, x.dims[0], cast(offsets, DType.I64))
+    blocks = _Blocks.of(x.graph, x.dims[0], cast(offsets, DType.I64), TILE_ROWS if x.dtype.bytes == 2 else BLOCK_ROWS)
     found = batch_matmul(blocks.rows_of(x), gather(w, blocks.group))
     return blocks.rows_from(found)
 
@@ -51,11 +52,12 @@ class _Blocks:
         self.rows, self.height, self.ends, self.first, self.group = rows, height, ends, first, group
 
     @staticmethod
-    def of(graph: Graph, rows: Expr, ends: Tensor) -> _Blocks:
-        """A group of n rows has ceil(n / height) blocks, so that all have no more than rows // height and one each."""
+    def of(graph: Graph, rows: Expr, ends: Tensor, most: int) -> _Blocks:
+        """Blocks of half of the rows that a group has on average, and up to `most`, so that few are in vain. A group of n rows
+        has (n + height - 1) // height of them."""
         groups = ends.dims[0]
-        height = graph.smaller(graph.larger(rows.ceildiv(groups), Expr.of(1)), Expr.of(BLOCK_ROWS))
-        count = graph.smaller(rows, rows // height + groups)
+        height = graph.smaller(graph.larger(rows.ceildiv(2 * groups), Expr.of(1)), Expr.of(most))
+        count = (rows + groups * (height - 1)) // height
         loops = ["d0"]
 
         def taken(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:

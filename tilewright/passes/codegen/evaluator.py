@@ -339,9 +339,10 @@ class Evaluator:
     def runtime_index(self, value: ir.Value) -> Index:
         """A number of a region as a coordinate."""
         lanes = lanes_of(value)
-        if element_type(value.type) == self.index_type:
-            return Index(value)
-        return Index(arith.index_cast(vector_type(self.index_type, lanes), value))
+        own, wanted = element_type(value.type), vector_type(self.index_type, lanes)
+        if isinstance(own, ir.IntegerType) and own != self.index_type:  # of another width than coordinates
+            return Index(arith.trunci(wanted, value) if own.width > self.index_type.width else arith.extsi(wanted, value))
+        return Index(value if own == self.index_type else arith.index_cast(wanted, value))
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """A scalar from outside a region: a parameter, a constant, or arithmetic on them."""

@@ -1,7 +1,8 @@
 """Family `host_matmul`: contractions of any layout on vectors, with what is fused before and after them.
 
 A work unit is one point of the shared loops, a chunk of rows and a group of panels of columns, groups fastest, so that a chunk
-of the rows stays in the second-level cache while panels pass; chunks fastest where rows stream, for the columns to stay. In it,
+of the rows stays in the second-level cache while panels pass; chunks fastest where rows stream, for the columns to stay; groups
+slowest where data name the columns and neighbours have them in common. In it,
 blocks of mr rows (smaller ones for what is left) by nv vectors keep their sums in registers over k; the last panel is masked,
 and done one or two vectors at a time where its width is not known. Few rows stream instead, or take dot products along k. bf16
 and bytes are multiplied in words of several values of k where the target can.
@@ -48,7 +49,7 @@ def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
     groups = columns.ceildiv(c.columns * c.panels)
 
     def parts(place: list[Index]) -> dict[str, Part]:
-        *shared, chunk, group = place
+        group, *shared, chunk = place if c.columns_outer else (place[-1], *place[:-1])
         if c.stream:
             chunk, group = group, chunk
         height, low = tiler.size(rows), Index(0)
@@ -60,7 +61,8 @@ def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
         return {**{f"d{d}": Part(x) for d, x in zip(plan.shared, shared, strict=True)}, "rows": Part(low, high),
                 "columns": tiler.span(group, c.columns * c.panels, columns)}
 
-    counts = [*(plan.view.extents[d] for d in plan.shared), *((groups, chunks) if c.stream else (chunks, groups))]
+    points = [plan.view.extents[d] for d in plan.shared]
+    counts = [groups, *points, chunks] if c.columns_outer else [*points, *((groups, chunks) if c.stream else (chunks, groups))]
     tiler.loop(counts, parts, plan.view.cut({**{f"d{d}": (d,) for d in plan.shared}, "rows": plan.rows,
                                              "columns": (plan.column,)}))
 

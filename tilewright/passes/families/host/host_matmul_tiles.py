@@ -35,8 +35,8 @@ class TilesEmitter(MatmulEmitter):
 
     @staticmethod
     def takes(plan: Plan, side: int) -> bool:
-        """Are there products of tiles of words of so many values, and does k run through prepacked columns as its loops do, in
-        whole tiles?"""
+        """Are there products of tiles of words of so many values, and does k run through prepacked columns of each point of the
+        other loops as its loops do, in whole tiles?"""
         view = plan.view
         if not (side == 4 or (side == 2 and view.multiplies_bf16())):
             return False
@@ -45,7 +45,7 @@ class TilesEmitter(MatmulEmitter):
         within = list(view.maps[plan.wide].results)[1:-2]
         order = [e if isinstance(e, ir.AffineDimExpr) else ir.AffineFloorDivExpr(e).lhs for e in within]
         whole = plan.depth.divisible_by(_WORDS * side) and view.extents[view.k[-1]].divisible_by(side)
-        return whole and [position(e) for e in order] == list(view.k)
+        return whole and [position(e) for e in order[len(order) - len(view.k):]] == list(view.k)
 
     @property
     def _instruction(self) -> str:

@@ -46,7 +46,8 @@ class HostMatmulConfig(TileConfig):
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
-    is read.
+    is read. columns_outer: all points of the shared loops meet a group of panels before the next group, for columns that data
+    name and neighbours have in common.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -68,6 +69,7 @@ class HostMatmulConfig(TileConfig):
     taps: bool = False
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
+    columns_outer: bool = shared(False)
 
     @property
     def columns(self) -> int:
@@ -88,7 +90,7 @@ class HostMatmulConfig(TileConfig):
         if not (self.stream or self.tiles) or not isinstance(limits, HostLimits):
             return replace(self, ordered=True)
         mr, nv = register_block(Extents.of(workload).columns.constant, self.lanes, limits)
-        return HostMatmulConfig(mr, nv, self.lanes, ordered=True).of_words(self.side)
+        return HostMatmulConfig(mr, nv, self.lanes, ordered=True, columns_outer=self.columns_outer).of_words(self.side)
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return budget
     if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
         return "next-panel: it is fetched of prepacked panels of a known depth, one value of k at a time, and nothing else is"
+    if config.columns_outer and (config.stream or not names_columns(workload)):
+        return "columns-outer: no table names the columns, or they are streamed"
     if config.mc % config.mr:
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
@@ -239,6 +243,13 @@ def _tiles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> 
 def prepacked(workload: Workload) -> int:
     """Columns of the panels of an operand that was laid out at compile time; 0 when there is none."""
     return max((o.panel for o in workload.inputs), default=0)
+
+
+@told_once
+def names_columns(workload: Workload) -> bool:
+    """Do data name the matrix of the columns, which is read where it lies?"""
+    gemm = Gemm.of(workload)
+    return gemm is not None and gemm.b.source is None and gemm.b.unit_axis is not None
 
 
 @told_once

@@ -15,6 +15,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     HostMatmulConfig,
     Pack,
     is_long,
+    names_columns,
     prepacked,
     why_invalid,
     word_of,
@@ -156,6 +157,8 @@ class _Defaults:
         block = register_block(extents.columns.constant, self.lanes, self.limits)
         cases, otherwise = (self._of_panels if prepacked(self.workload) else self._of_columns)(block)
         cases, otherwise = self._in_tiles(cases, otherwise)
+        if names_columns(self.workload):
+            cases, otherwise = [(most, _outer(c)) for most, c in cases], _outer(otherwise)
         found = padded_windows(self.workload)
         if not found or otherwise.copy_rows or otherwise.stream:
             return self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
@@ -432,6 +435,11 @@ class _Defaults:
         if self.side > 1 and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}
+
+
+def _outer(config: HostMatmulConfig) -> HostMatmulConfig:
+    """With columns outermost, unless they are streamed: rows of one expert, which are neighbours, read its columns once."""
+    return config if config.stream else replace(config, columns_outer=True)
 
 
 def _even(vectors: int, most: int) -> int:

@@ -21,8 +21,9 @@ from tilewright.compiler.ops.sorting import searchsorted
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-BLOCK_ROWS = 12  # at most: whole register blocks of 4, 6 and 12 rows; a group's last block is half empty
-TILE_ROWS = 16  # likewise of 16-bit floats, which are multiplied by tiles of so many rows where there are such
+# Rows of a block at most, as tools/bench/results/xeon-avx512.md has them: whole register blocks of 4, 6 and 12 rows.
+BLOCK_ROWS = 12
+TILE_ROWS = 16  # of 16-bit floats, which are multiplied by tiles of so many rows where there are such
 
 
 def grouped_matmul(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:

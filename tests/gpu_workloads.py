@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from kernel_harness import Dim, T, empty, filled, workload
@@ -205,6 +205,12 @@ def transpose(element: str = "f32", plus: bool = False) -> Case:
     text = empty("e", y) + "\n" + generic("r", maps, "pp", inputs, ("e", y), body)
     return Case(workload(inputs, ("M", "N"), text, {"r": y}), tuple(inputs.values()), (y,),
                 (lambda a, w: a.T + w) if plus else (lambda a: a.T))
+
+
+def over_operands(case: Case) -> Case:
+    """The same; results may lie where inputs do that they follow from element by element."""
+    head, body = case.text.split(" {\n", 1)
+    return replace(case, text=f"{head} attributes {{tw.in_place}} {{\n{body}")
 
 
 def gather(element: str = "f32", index: str = "i64") -> Case:

@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from gpu_harness import build
+from gpu_operands import Placed, launch, place, random
+from gpu_workloads import over_operands, rows
+
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
@@ -97,3 +101,27 @@ def test_a_step_of_lamb_copies_nothing(target: str) -> None:
     for seed in (None, 1, 2):
         for a, b in zip(called(over, target, given, seed), wanted, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "layernorm"])
+@pytest.mark.parametrize("config", ["threads=128 per-row=64 vec=1", "threads=128 per-row=16 vec=2 unroll=1", "threads=64 per-row=4 vec=1",
+                                    "threads=256 per-row=64 vec=4 vectors-in-registers=1 unroll=1",
+                                    "threads=64 per-row=16 vec=1 blocks=2"])
+def test_rows_that_do_not_fill_a_block(kind: str, config: str) -> None:
+    """Threads beyond the last row read what others may have written over, and change nothing."""
+    case, dims = rows(kind), {"M": 5, "N": 96}
+    inputs = [Placed(random(t, dims, n)) for n, t in enumerate(case.inputs)]
+    found = []
+    for text, seeds in ((case.text, (None,)), (over_operands(case).text, (None, 1, 2, 3))):
+        built = build(text, f"gpu_rows{{{config}}}")
+        for seed in seeds:
+            device = EmulatorDevice("sm_80", seed=seed)
+            setup = place(device, built.kernel, dims, inputs, [Placed(random(t, dims)) for t in case.results])
+            at = setup.pointers[0 if text != case.text else len(inputs)]
+            for number, p in enumerate(built.kernel.params):
+                if p.kind == "pointer" and p.index == len(inputs):
+                    setup.args[number] = at
+            launch(device, built.kernel, built.code, dims, setup.args)
+            found.append(device.copy_out(at, (dims["M"], dims["N"]), np.float32))
+    np.testing.assert_allclose(found[0], case.reference(*(p.array.astype(np.float64) for p in inputs)), rtol=1e-4, atol=1e-5)
+    assert {f.tobytes() for f in found} == {found[0].tobytes()}

@@ -6,7 +6,19 @@ import itertools
 import re
 
 import pytest
-from gpu_workloads import RELU, TANH, Case, contraction, convolution, gather, pointwise, rows, selective_scan, transpose
+from gpu_workloads import (
+    RELU,
+    TANH,
+    Case,
+    contraction,
+    convolution,
+    gather,
+    over_operands,
+    pointwise,
+    rows,
+    selective_scan,
+    transpose,
+)
 from tensor_core_workloads import product
 
 from tilewright.compiler.builder.build import build_kernel
@@ -50,6 +62,11 @@ CASES = {
     "rows softmax f16": (rows("softmax", element="f16"), "gpu_rows"),
     "rows layernorm": (rows("layernorm"), "gpu_rows{vectors-in-registers=8 unroll=1}"),
     "rows layernorm any": (rows("layernorm"), "gpu_rows{threads=256 vec=1 index=64}"),
+    **{f"rows {kind} over operands, {threads} threads": (over_operands(rows(kind)), f"gpu_rows{{threads={threads} {config}}}")
+       for kind in ("softmax", "layernorm")
+       for threads, config in ((128, "vec=1 vectors-in-registers=1 unroll=1"), (64, "vectors-in-registers=8 unroll=1"),
+                               (256, "per-row=256 vectors-in-registers=8 unroll=1"), (512, "per-row=512"),
+                               (1024, "per-row=64 vec=1"))},
     "rows sum": (rows("sum"), "gpu_rows"),
     "rows sum of columns": (rows("sum0"), "gpu_rows{per_row=1 vec=1 unroll=4}"),
     "pointwise": (pointwise(ERF, lambda x, b: x), "gpu_pointwise"),

@@ -119,14 +119,8 @@ class RowsOfThreads(RowEmitter):
             column = self.column + i * step
             whole = size.constant is not None and (i + 1) * step <= size.constant
             inside = True if whole else column.lt(self.columns.extent)
-            found.append((column, self._read(None if isinstance(inside, bool) else inside)))
+            found.append((column, None if isinstance(inside, bool) else inside))
         return found
-
-    def _read(self, mask: ir.Value | None) -> ir.Value | None:
-        """When what is read under a condition is read. Where results lie over it, threads of rows beyond the last leave alone the
-        last row, which others write."""
-        found = all_of([mask, self.live]) if self.program.over else mask
-        return None if isinstance(found, bool) else found
 
     def _unrolled(self, number: int, at: At, chunks: Chunks) -> list[ir.Value]:
         joins = self.joins(number)
@@ -157,7 +151,7 @@ class RowsOfThreads(RowEmitter):
             found = list(sums)
             for i in range(count):
                 column = (first + i * step).known_multiple(self.lanes)
-                found = self.step(number, self._with(at, column), self._read(None), found)
+                found = self.step(number, self._with(at, column), None, found)
             return found
 
         sums = [c.neutral(self.lanes) for c in joins]
@@ -179,7 +173,8 @@ class RowsOfThreads(RowEmitter):
     # -- stores
 
     def store(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | None) -> None:
-        """Threads of rows that there are."""
+        """Threads of rows that there are. Those beyond the last read the last row, be it written over by then or not: it reaches
+        no sum of other rows, and what is looked up by it lies within its tensor whatever it is."""
         self._store(memory, element, coords, all_of([mask, self.live]))
 
     def store_once(self, memory: Memory, element: ir.Value, coords: Sequence[Index], mask: ir.Value | None) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-
 from gpu_harness import build
 from gpu_operands import Placed, launch, place, random
-from gpu_workloads import over_operands, rows
+from gpu_workloads import over_operands
+from gpu_workloads import rows as rows_of
 
 import tilewright as tw
 from tilewright.compiler import ops
@@ -104,12 +104,12 @@ def test_a_step_of_lamb_copies_nothing(target: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["softmax", "layernorm"])
-@pytest.mark.parametrize("config", ["threads=128 per-row=64 vec=1", "threads=128 per-row=16 vec=2 unroll=1", "threads=64 per-row=4 vec=1",
-                                    "threads=256 per-row=64 vec=4 vectors-in-registers=1 unroll=1",
-                                    "threads=64 per-row=16 vec=1 blocks=2"])
+@pytest.mark.parametrize("config", [
+    "threads=128 per-row=64 vec=1", "threads=128 per-row=16 vec=2 unroll=1", "threads=64 per-row=4 vec=1",
+    "threads=256 per-row=64 vec=4 vectors-in-registers=1 unroll=1", "threads=64 per-row=16 vec=1 blocks=2"])
 def test_rows_that_do_not_fill_a_block(kind: str, config: str) -> None:
     """Threads beyond the last row read what others may have written over, and change nothing."""
-    case, dims = rows(kind), {"M": 5, "N": 96}
+    case, dims = rows_of(kind), {"M": 5, "N": 96}
     inputs = [Placed(random(t, dims, n)) for n, t in enumerate(case.inputs)]
     found = []
     for text, seeds in ((case.text, (None,)), (over_operands(case).text, (None, 1, 2, 3))):

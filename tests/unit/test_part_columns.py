@@ -51,3 +51,22 @@ def test_units_are_wider_where_all_threads_get_two_of_them_and_long_rows_have_th
     assert picked(512, replace(AVX512, threads=3), 512) == [beyond]
     assert picked(3072, AVX512, 85, 86, 341, 342) == [near, beyond, beyond, parts]
     assert picked(3056, AVX512, 85, 86) == [near, parts]
+
+
+def test_elements_with_their_sums_have_units_of_columns_where_parts_are_fewer_than_threads() -> None:
+    def both(columns: int = 3072, reductions: int = 1) -> Workload:
+        sums = sums_in_parts(columns=columns, reductions=reductions)
+        whole = replace(sums.outputs[0], dims=(Expr.dim("d0"), Expr.of(columns)), axes=(Axis((1,), (1,)), Axis((0,), (1,))))
+        return replace(sums, outputs=(whole, *sums.outputs))
+
+    def axes(workload: Workload, limits: HostLimits, *rows: int) -> list[str]:
+        configs, root = default(workload, limits)
+        table = DispatchTable("", "part_add", ("d0", "d1"), (), root)
+        return [configs[table.select({"d0": count, "d1": 1}).kernel].axis for count in rows]
+
+    assert axes(both(), AVX512, 1, 2, 128, 129) == ["column", "lane", "lane", "column"]
+    assert axes(both(), replace(AVX512, threads=4), 128, 256, 257) == ["lane", "lane", "column"]
+    assert axes(both(), replace(AVX512, threads=48), 2) == ["lane"]
+    for workload, limits in ((both(), replace(AVX512, threads=1)), (both(), replace(AVX512, threads=49)), (both(3071), AVX512),
+                             (both(reductions=2), AVX512)):
+        assert axes(workload, limits, 2) == ["column"]

@@ -191,3 +191,29 @@ def test_units_of_columns_add_in_the_order_of_units_of_parts(columns: int) -> No
             found, most = fn(x, y, threads=threads)
             np.testing.assert_array_equal(found, total)
             np.testing.assert_array_equal(most, (x + y).max(0, initial=-np.inf))
+
+
+@pytest.mark.parametrize("columns", [3072, 3100])
+@pytest.mark.parametrize("donated", [(), ("dy",), ("dy", "x")])
+def test_few_long_rows_of_elements_and_their_sums_are_shared_by_columns(columns: int, donated: tuple[str, ...]) -> None:
+    """As many rows as are a part for each of two threads; bits are those of a thread alone, which has parts."""
+    functions = []
+    for threads in (1, 2):
+        g = ops.Graph()
+        x, dy = g.input("x", ["T", columns]), g.input("dy", ["T", columns])
+        made = dy * (1 - ops.tanh(x) * ops.tanh(x))
+        for result in (made, x + made, ops.sum(made, [0]), *([] if donated else [ops.max(dy, [0])])):
+            g.output(result)
+        functions.append(tw.compile(g, {"T": (0, 4096)}, options={"threads": threads}, donate=donated))
+    [alone], [shared] = ([t for t in fn.program.tables if "tanh" in t.name] for fn in functions)
+    assert ["axis=lane" in k.config for k in (*alone.kernels, *shared.kernels)].count(True) == 1
+    size = int(alone.kernels[0].config.partition("block=")[2].rstrip("}"))
+    for rows in (0, 1, 2, size, size + 1, 2 * size, 2 * size + 1):
+        assert ("axis=lane" in functions[1].explain(T=rows).calls[0].config) == (1 < rows <= 2 * size)
+        x, dy = (np.random.default_rng(n).standard_normal((rows, columns)).astype(np.float32) for n in range(2))
+        wanted = functions[0](x.copy(), dy.copy())
+        for a, b in zip(functions[1](x.copy(), dy.copy()), wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(wanted[0], dy * (1 - np.tanh(x) ** 2), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(wanted[1], x + wanted[0])
+        np.testing.assert_allclose(wanted[2], wanted[0].sum(0), rtol=1e-4, atol=1e-4)

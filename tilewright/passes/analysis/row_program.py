@@ -247,9 +247,11 @@ class RowProgram:
                 if op in self.loops and op not in self.joins and depth and place is not None and self.is_row_place(place):
                     self.sweeps[depth - 1].scalars.append(value)
         whole = [set(place) >= set(self.columns) for place in self.result_places]
-        last = max((*map(self.op_depth, self.joins), *(d for d, of_columns in zip(depths, whole, strict=True) if of_columns)))
+        apart = [owner(v) in self.parts for v in self.results]
+        stored = (d for d, of_columns, part in zip(depths, whole, apart, strict=True) if of_columns and not part)
+        last = max((*map(self.op_depth, self.joins), *stored))
         for number, (of_columns, depth) in enumerate(zip(whole, depths, strict=True)):
-            if owner(self.results[number]) in self.parts:
+            if apart[number]:
                 continue
             if of_columns:
                 self.sweeps[last if self.over else depth].results.append(number)

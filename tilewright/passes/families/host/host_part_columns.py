@@ -1,4 +1,4 @@
-"""Sums down the rows in parts and nothing else, by columns: a work unit has some vectors of columns, of all parts.
+"""Sums down the rows in parts, and what is made of each element, by columns: a work unit has some vectors of columns, all parts.
 
 A part is summed up in registers and written once, in the same order as by units of a part each (host_row_parts.py), so the bits
 are the same. What is read stays in the caches of the thread that has these columns, and so do the parts.
@@ -14,6 +14,7 @@ from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
+from tilewright.passes.families.row_emitter import At, Store
 from tilewright.passes.mlir import ir
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 
@@ -26,7 +27,7 @@ def tile_columns(program: RowProgram, config: HostRowsConfig, tiler: Tiler) -> N
     def parts(place: list[Index]) -> dict[str, Part]:
         return {"lanes": tiler.span(place[0], wide, extent)}
 
-    tiler.loop([extent.ceildiv(wide)], parts, {value: {"lanes": (1,)} for value in program.results})
+    tiler.loop([extent.ceildiv(wide)], parts, program.cut({"lanes": program.columns}))
 
 
 class PartColumns(HostRowEmitter):
@@ -35,7 +36,7 @@ class PartColumns(HostRowEmitter):
     def emit(self, begin: Index, end: Index) -> Grid:
         program, c = self.program, self.config
         if len(program.columns) != 1 or program.has_row_work or any(p.whole for p in program.parts.values()):
-            raise ValueError("wanted sums down the rows of one axis of columns, and nothing else")
+            raise ValueError("wanted sums down the rows of one axis of columns, and no work on rows")
         [axis], wide = program.columns, c.lanes * c.unroll
         extent = self.sizes[axis]
 
@@ -78,13 +79,23 @@ class PartColumns(HostRowEmitter):
                 left, made = iter(carried), list[ir.Value]()
                 for column in vectors:
                     with self.ev.kept():
-                        values = self.part_values(0, self._at(at, column), mask)
-                        made += [joined(value, next(left)) for _, _, joined, value in values]
+                        here = self._at(at, column)
+                        made += [joined(value, next(left)) for _, _, joined, value in self.part_values(0, here, mask)]
+                        self._results(here, mask)
                 return made
 
             return body
 
         return loop(lo, hi, 1, nest(self.program.rows, {}), neutral * len(vectors), self.index)
+
+    def _results(self, at: At, mask: ir.Value | None) -> None:
+        """Stores what is made of the elements there, after all of it is made: it may lie over them."""
+        program, stores = self.program, list[Store]()
+        for n in program.sweeps[0].results:
+            coords = self.coords(program.result_places[n], at)
+            stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask), mask))
+        for memory, coords, element, lanes in stores:
+            self.store(memory, element, coords, lanes)
 
     def _at(self, rows: dict[int, Index], column: Index) -> list[Index]:
         [axis] = self.program.columns

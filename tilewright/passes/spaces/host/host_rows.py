@@ -23,10 +23,10 @@ class HostRowsConfig(TileConfig):
     """Choices of one row kernel.
 
     axis: "column" (vectors along the columns, joined at the end of a sweep) or "lane" (vectors along an axis that is kept, whose
-    elements have a lane each: a row axis, or that of the columns where sums down the rows in parts are all there is). lanes:
-    elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls rows of at most n
-    vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers between sweeps. block:
-    rows (chunks of lanes) in one work unit; with reductions in parts, rows of a part.
+    elements have a lane each: a row axis, or that of the columns where sums down the rows in parts and work on elements are all
+    there is). lanes: elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls
+    rows of at most n vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers between
+    sweeps. block: rows (chunks of lanes) in one work unit; with reductions in parts, rows of a part.
     """
 
     family: ClassVar[str] = "host_rows"
@@ -68,7 +68,7 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         return "has-columns: the workload reduces nothing"
     if workload.part_rows and c.block != workload.part_rows:
         return f"parts-of-rows: a part has {workload.part_rows} rows, not {c.block}"
-    if c.axis == "lane" and workload.part_rows and not sums_alone(workload):
+    if c.axis == "lane" and workload.part_rows and not sums_of_elements(workload):
         return "parts-along-columns: rows have work of their own beside the parts, with vectors along the columns"
     if c.axis == "lane":
         if all(loop.role == "col" for loop in workload.loops):
@@ -95,10 +95,16 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
 
 def sums_alone(workload: Workload) -> bool:
     """Are sums in parts, down rows of one axis of columns, all that a workload gives?"""
-    roles = sorted(loop.role for loop in workload.loops)
-    [row] = [n for n, loop in enumerate(workload.loops) if loop.role == "row"] if roles == ["col", "row"] else [-1]
-    parts = [len(o.axes) == 2 and o.axes[0] == Axis((row,), (0,)) for o in workload.outputs]
-    return workload.part_rows > 0 and row >= 0 and all(parts) and workload.reductions == len(parts)
+    return sums_of_elements(workload) and workload.reductions == len(workload.outputs)
+
+
+def sums_of_elements(workload: Workload) -> bool:
+    """Does it give sums in parts, down rows of one axis of columns, and beside these what is made of each element alone?"""
+    if not workload.part_rows or sorted(loop.role for loop in workload.loops) != ["col", "row"]:
+        return False
+    [row] = [n for n, loop in enumerate(workload.loops) if loop.role == "row"]
+    parts, whole = ([o for o in workload.outputs if len(o.axes) == 2 and o.axes[0] == Axis((row,), (step,))] for step in (0, 1))
+    return workload.reductions == len(parts) and len(parts) + len(whole) == len(workload.outputs)
 
 
 def widest_bytes(workload: Workload) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, sums_alone
+from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, sums_alone, sums_of_elements
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -25,10 +25,14 @@ class Thresholds:
                                             results="zen3-avx2.md: softmax up to 128 columns; 8 was slower")
     parts_by_columns: int = threshold(1, unit="second caches that sums in parts read at most for units to have columns",
                                       operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
-    wide_columns: int = threshold(3072, unit="columns from which on units have columns beyond a second cache too",
-                                  operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
+    wide_columns: int = threshold(3072, unit="columns from which on units have columns beyond a second cache too, and beside "
+                                  "work on elements", operator="layernorm",
+                                  results="xeon-avx512.md: sums down the rows, by parts and by columns")
     wide_by_columns: int = threshold(4, unit="second caches that sums of so many columns read at most for that",
                                      operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
+    parts_of_a_thread: int = threshold(1, unit="parts a thread up to which units have columns, where elements have results "
+                                       "beside the parts", operator="layernorm",
+                                       results="xeon-avx512.md: gradients of GELU and a bias, by parts and by columns")
     rows_of_parts: int = threshold(4, unit="rows that are added to a part side by side, without exponentials",
                                    operator="layernorm", results="not kept: sums along 512 and 2048 rows of 768 columns, one row "
                                    "was 0.8x; no operator of the bench sums along rows")
@@ -43,7 +47,24 @@ def default(workload: Workload, limits: HostLimits,
         configs = tuple(replace(c, rows=rows, block=workload.part_rows) for c in configs)
     if sums_alone(workload):
         return _by_columns(workload, limits, thresholds, configs, root)
+    if sums_of_elements(workload):
+        return _few_parts(workload, limits, thresholds, configs, root)
     return configs, root
+
+
+def _few_parts(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],
+               root: Node) -> tuple[tuple[HostRowsConfig, ...], Node]:
+    """Sums in parts beside work on elements, of so few long rows that there is hardly a part for each thread: these share
+    columns. A row alone is not worth it."""
+    threads, rows = limits.threads or limits.cores, workload.size("row")
+    across = HostRowsConfig("lane", limits.lanes(_column_bytes(workload)), unroll=2, block=workload.part_rows)
+    columns = workload.size("col").constant or 0
+    if threads == 1 or columns < max(thresholds.wide_columns, 2 * threads * across.lanes * across.unroll):
+        return configs, root
+    most = workload.part_rows * threads * thresholds.parts_of_a_thread
+    if rows.constant is not None:
+        return ((across,), Leaf(0)) if 1 < rows.constant <= most else (configs, root)
+    return (*configs, across), switch(str(rows), [(1, root), (most, Leaf(len(configs)))], root)
 
 
 def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],

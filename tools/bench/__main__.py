@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "thresholds": ("tools.bench.thresholds.command", "the thresholds of the heuristics measured again"),
     "ragged": ("tools.bench.ragged.command", "batches of different lengths: an encoder layer, attention, grouped products"),
     "graphs": ("tools.bench.graphs", "what it costs the CPU to update the nodes of a CUDA graph"),
+    "grouped": ("tools.bench.grouped", "products of groups of rows (mixtures of experts) against torch's and a loop of products"),
     "triangles": ("tools.bench.triangles", "products with a triangular factor against trmm and the full product"),
     "search": ("tools.bench.search.steps", "a search against the best of its space"),
     "per-shape": ("tools.bench.search.per_shape", "a search for all shapes against one for each"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.passes.base import Pass, PassPipeline
+from tilewright.passes.base import Mlir, Pass, PassPipeline
 from tilewright.passes.lowering.lower_to_llvm import LowerToLlvm, check_lowered
 from tilewright.passes.lowering.math_to_instructions import MathToInstructions
 from tilewright.passes.lowering.math_to_libdevice import MathToLibdevice
@@ -15,12 +15,15 @@ def lowering_passes(gpu: bool = False) -> list[Pass]:
 
 
 def to_llvm_text(module: ir.Module, gpu: bool = False) -> str:
-    """Lower a kernel module of the host or of a GPU in place and translate it.
+    """Lower a module of kernels, of the host or of a GPU, or a host program in place and translate it.
+
+    A host program computes each size where it is used. Equal ones are joined first: of a mixture of experts canonicalize takes
+    34 s over 72,000 lines, .02 over the 6,800 that are left.
 
     Raises:
         BuildError: the lowering failed, or ops outside the llvm dialect are left over; names each with its location.
     """
-    PassPipeline(lowering_passes(gpu)).run(module)
+    PassPipeline([Mlir("cse"), *lowering_passes(gpu)]).run(module)
     return translate(module, checked=True)
 
 

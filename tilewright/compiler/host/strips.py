@@ -151,7 +151,10 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
     """The same by images, of launches with convolutions among them. Copies that lie in the second cache gain more than is
     predicted, so that it is enough if nothing is lost, where what lies between stays in it of one image and not of all; filters
     take half of it. All else that they read and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
-    products = [plan.calls[n] for launch in launches for n in launch.calls if plan.calls[n].workload.kind is Kind.CONTRACTION]
+    calls = [plan.calls[n] for launch in launches for n in launch.calls]
+    if not any(call.workload.windows for call in calls):
+        return
+    products = [call for call in calls if call.workload.kind is Kind.CONTRACTION]
     rows = products[0].dims[0] if products and products[0].dims else Expr.of(1)
     most = rows.bounds(plan.bounds)[1]
     if rows.constant is not None or most < max(IMAGES[0], fewest(1, costs.threads)):

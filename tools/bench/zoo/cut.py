@@ -19,6 +19,7 @@ from torch.fx import Node
 
 from tilewright.compiler.frontends.torch.signature import ProgramDims, program_dims, user_placeholders
 from tilewright.compiler.frontends.torch.sizes import Sizes
+from tilewright.compiler.ops.graph import Graph
 from tools.bench.zoo.group_table import VIEWS
 
 
@@ -96,7 +97,7 @@ class Cut:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         self.dims: ProgramDims = program_dims(program, (), {})
-        self.sizes = Sizes(self.dims.names)
+        self.sizes = Sizes(self.dims.names, Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()}))
         self.users = set(user_placeholders(program))
         self.given = {n for n in program.graph.nodes if n.op in ("placeholder", "get_attr")}
         self.weights = self.given - self.users

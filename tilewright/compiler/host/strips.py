@@ -173,9 +173,10 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
                 not any(plan.calls[n].workload.windows for n in cuts):
             continue
         looked_at = [n for n in IMAGES if n <= most and n * each > costs.near]
-        least, _ = _pays(plan, cuts, local, 1, looked_at, replace(costs, choice=StripChoice.WIDELY))
+        widely = replace(costs, choice=StripChoice.WIDELY)
+        least, _ = _pays(plan, cuts, local, 1, looked_at, widely)
         if least:
-            _, gain = _pays(plan, cuts, local, 1, looked_at[-1:], replace(costs, choice=StripChoice.WIDELY))
+            _, gain = _pays(plan, cuts, local, 1, looked_at[-1:], widely)
             yield Strips(tuple(launches[:count]), rows, 1, least, dict(cuts), local, gain)
 
 

@@ -116,8 +116,8 @@ def _fixed(name: str, size: int, value: Any) -> str:
 def _branch(condition: Any, line: str, dims: Mapping[Any, Any], broken: Mapping[str, int]) -> str:
     """What to say of a condition that holds for the example and not for all sizes."""
     named = condition.xreplace({s: sympy.Symbol(dims[s].__name__) for s in condition.free_symbols if s in dims})
-    at = f"{', '.join(f'{name} = {value}' for name, value in broken.items())}" or "other data"
-    return (f"the model takes one path where {named} ({line}), as for the example, and another at {at}; give a range in which it "
+    at = ", ".join(f"{name} = {value}" for name, value in broken.items()) or "other data"
+    return (f"the model takes one path where {named} {line}, as for the example, and another at {at}; give a range in which it "
             "takes one, write both as one computation, or branch by torch.cond. ")
 
 

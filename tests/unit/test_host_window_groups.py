@@ -10,12 +10,14 @@ from kernel_harness import NUMPY, T, filled, workload
 from matmul_workloads import AVX2, AVX512, generic, multiply_add
 from window_workloads import WindowCase
 
+from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.passes.spaces.host.host_window import NEAR_FACTORS, HostWindowConfig, Layer, space, takes, why_invalid
 from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.passes.spaces.option_text import spec_of
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
 
 _MAPS = ("(d0, d1, d5, d3 * {s} + d6 * {d}, d4 * {s} + d7 * {d})", "(d1, d2, d5, d6, d7)", "(d0, d1, d2, d3, d4)")
 
@@ -90,6 +92,39 @@ def test_element_types(element: str) -> None:
     Groups((7, 13), stride=2, element=element).check("host_window{pixels=1 nv=1 lanes=8 filters=4}")
 
 
+FLAT = ("host_window{pixels=1 nv=2 lanes=16 filters=2 flat=true}",
+        "host_window{pixels=1 nv=3 lanes=8 chunk=2 filters=1 flat=true}",
+        "host_window{pixels=1 nv=1 lanes=4 filters=2 flat=true}")
+NARROW = [Groups((37, 4)), Groups((74, 8), stride=2), Groups((7, 7)), Groups((5, 1), (5, 5), pads=(2, 2, 2, 2)),
+          Groups((13, 9), (3, 5), 2, (1, 1, 2, 2), dilation=2), Groups((9, 3), stride=3),
+          Groups((15, 5), (1, 17), pads=(0, 0, 8, 8))]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [*NARROW, *SHAPES], ids=lambda c: f"{c.size}")
+def test_rows_end_to_end(shape: Groups, dynamic: bool) -> None:
+    case, number = replace(shape, dynamic=dynamic), [*NARROW, *SHAPES].index(shape)
+    legal = [c for c in FLAT if why_invalid(parse_config(c), case.workload(), AVX512) is None]
+    for config in legal[number % max(1, len(legal)) :][:1]:
+        case.check(config)
+
+
+@pytest.mark.parametrize("element", ["f64", "bf16", "i32"])
+def test_element_types_of_rows_end_to_end(element: str) -> None:
+    Groups((10, 5), stride=2, element=element).check("host_window{pixels=1 nv=2 lanes=8 filters=2 flat=true}")
+
+
+def test_narrow_images_have_their_rows_end_to_end() -> None:
+    """Where the extent is known and where it is not; rows of whole vectors stay as they are."""
+    for width, flat in ((4, True), (64, False)):
+        config = default(Groups((40, width), filters=16).workload(), AVX512)[0][0]
+        assert isinstance(config, HostWindowConfig) and config.flat is flat
+    configs, node = default(Groups((40, 16), filters=16, dynamic=True).workload(), AVX512)
+    chosen = [configs[select(node, {"OW": width}).kernel] for width in (2, 4, 16, 64, 1000)]
+    assert [c.flat for c in chosen if isinstance(c, HostWindowConfig)] == [True, True, False, False, False]
+
+
 def test_a_target_without_avx512() -> None:
     Groups((10, 30), channels=2, filters=4).check("host_window{pixels=1 nv=2 lanes=8 filters=4}", "host:x86-64-v3")
 
@@ -129,7 +164,7 @@ def test_every_legal_configuration_has_a_cost(limits: HostLimits) -> None:
 
 @pytest.mark.parametrize("config,rule", [
     (HostWindowConfig(1, 1, filters=3), "filters-whole"), (HostWindowConfig(4, 3, filters=4), "register-budget"),
-    (HostWindowConfig(1, 1, filters=0), "counts-positive")])
+    (HostWindowConfig(1, 1, filters=0), "counts-positive"), (HostWindowConfig(2, 1, flat=True), "flat-filters")])
 def test_rules_have_names(config: HostWindowConfig, rule: str) -> None:
     found = why_invalid(config, Groups((14, 40)).workload(), AVX512)
     assert found is not None and found.startswith(rule)

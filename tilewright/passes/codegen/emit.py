@@ -233,7 +233,7 @@ class Memory:
                 return llvm.LoadOp(whole, at, alignment=alignment).result
             return llvm.intr_masked_load(whole, at, mask, alignment, pass_thru=constant(self.stored, 0, offset.lanes))
         step = None if offset.step is None else offset.step.const
-        if step is not None and (step == -1 or (mask is None and abs(step) <= WIDEST_STEP)):
+        if step is not None and abs(step) <= WIDEST_STEP:
             return self._stepped(offset, step, mask)
         at = self._address(offset)
         every = mask if mask is not None else constant(integer_type(1), 1, offset.lanes)
@@ -246,8 +246,8 @@ class Memory:
         at = [wide * (i if step > 0 else lanes - 1 - i) for i in range(lanes)]  # where the elements are, from `low` on
         begins = [*(k * lanes for k in range(wide - 1)), (wide - 1) * (lanes - 1)]  # of the vectors
         of = [min(a // lanes, wide - 1) for a in at]  # the vector of each element
-        kept = None if mask is None else vector.shuffle(mask, mask, at)
-        parts = [self._load(Index.ramp(low + begin, lanes), kept) for begin in begins]
+        parts = [self._load(Index.ramp(low + begin, lanes), None if mask is None else _spread(mask, at, of, n, begin))
+                 for n, begin in enumerate(begins)]
         found = vector.shuffle(parts[0], parts[0], [a if n == 0 else 0 for a, n in zip(at, of, strict=True)])
         for n, part in enumerate(parts[1:], 1):
             chosen = [lanes + a - begins[n] if o == n else i for i, (a, o) in enumerate(zip(at, of, strict=True))]
@@ -276,6 +276,13 @@ class Memory:
         at = self._address(offset)
         every = mask if mask is not None else constant(integer_type(1), 1, offset.lanes)
         llvm.intr_masked_scatter(value, at, every, alignment)
+
+
+def _spread(mask: ir.Value, at: Sequence[int], of: Sequence[int], part: int, begin: int) -> ir.Value:
+    """The mask of a vector from `begin` on, number `part`, where lane i lies at at[i], in the vector of[i]."""
+    lanes = len(at)
+    lane_at = {a - begin: i for i, (a, o) in enumerate(zip(at, of, strict=True)) if o == part}
+    return vector.shuffle(mask, constant(integer_type(1), 0, lanes), [lane_at.get(j, lanes) for j in range(lanes)])
 
 
 @contextmanager

@@ -7,7 +7,8 @@ results in registers over the window; taps of the pixel loop and of the vectors 
 that overlap share their loads.
 Where the vectors are channels, windows at the border leave out the taps in the padding. Where they are pixels, the rows of a unit
 are copied to the workspace with their padding, places a stride apart beside each other, so that a tap is one contiguous load,
-which a block of filters of a group shares.
+which a block of filters of a group shares. Rows of less than a vector may be laid end to end for that (`flat`); what a vector
+holds of each is stored by itself.
 Every element is joined in the order of its window, whatever the configuration.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.codegen.affine_index import evaluate
@@ -34,6 +35,7 @@ from tilewright.passes.spaces.host.host_window import HostWindowConfig
 from tilewright.runtime.shape import Expr
 
 NEAR_BYTES = 24 << 10  # of copied rows that filters pass over together: three quarters of the smallest first-level cache
+IN_FLIGHT = 8  # results whose joins a CPU has in flight together: two a cycle, of which each takes four
 _Sums = list[ir.Value]  # of a block: pixel by pixel, vector by vector
 
 
@@ -82,6 +84,8 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
 @dataclass(frozen=True)
 class _Block:
     """Results at some pixels from `first` on and at the vectors that begin at `starts`; mask: of their lanes.
+
+    Of flat rows a vector begins at so many places behind the first of the row `first`, and goes on into the next ones.
 
     loops: coordinates of the outer loops, and that of the first filter. copied: the first pixel of the unit, from whose rows on
     these are copied. low, high: pixels to compute. bordered: may the windows reach over the image?
@@ -133,6 +137,9 @@ class _WindowEmitter:
         vector as many more as the block has vectors."""
         pixels, ev = self.config.pixels, self.kernel.evaluator
         block = pixels * self.config.nv
+        if self.config.flat and self.rows is not None:
+            least = Index(block * self.config.lanes).ceildiv(ev.emit(self.rows.pitch).max(1))
+            return ev.emit(self.rows.pixels_within(NEAR_BYTES)).max(least)
         narrow = ev.emit(self.plan.extents[self.plan.along]).le(self.config.lanes)
         least = select(narrow, Index(block), Index(pixels), type_=self.kernel.index)
         if self.rows is None:
@@ -142,6 +149,9 @@ class _WindowEmitter:
     def vectors(self, unit: _Block) -> None:
         """All vectors of a unit. Where their number is known and enough, the last ones begin early enough to be whole."""
         lanes, index, extent = self.config.lanes, self.kernel.index, self.plan.extents[self.plan.along]
+        if self.config.flat and self.rows is not None:
+            self._flat_vectors(unit, self.rows)
+            return
         known, count = extent.constant, self.kernel.evaluator.emit(extent)
 
         def whole(vectors: int) -> Callable[[Index], None]:
@@ -162,6 +172,18 @@ class _WindowEmitter:
         if known is None:
             loop(0, full, self.config.nv * lanes, whole(self.config.nv), index=index)
         loop(full if known is None else 0, count, lanes, masked, index=index)
+
+    def _flat_vectors(self, unit: _Block, rows: PaddedRows) -> None:
+        """Over all rows of a unit, as many vectors at a time as a block has, then one by one."""
+        ev, lanes, index, nv = self.kernel.evaluator, self.config.lanes, self.kernel.index, self.config.nv
+        count = (unit.high - unit.low - 1) * ev.emit(rows.pitch) + ev.emit(self.plan.extents[self.plan.along])
+        full = count - count % (nv * lanes)
+
+        def some(vectors: int) -> Callable[[Index], None]:
+            return lambda at: self._block(replace(unit, first=unit.low, starts=tuple(at + j * lanes for j in range(vectors))))
+
+        loop(0, full, nv * lanes, some(nv), index=index)
+        loop(full, count, lanes, some(1), index=index)
 
     def _some_vectors(self, unit: _Block, count: Index, whole: Callable[[int], Callable[[Index], None]],
                       masked: Callable[[Index], None]) -> None:
@@ -193,21 +215,67 @@ class _WindowEmitter:
             loop(unit.low, low, 1, some(1), index=index)
         whole = high - (high - low) % pixels
         loop(low, whole, pixels, some(pixels), index=index)
-        if pixels > 1 or bordered:
-            loop(whole, unit.high, 1, some(1), index=index)
+        if pixels > 1:
+            if self.plan.filters is None and pixels * self.config.nv <= IN_FLIGHT:
+                when(whole.lt(high), lambda: self._last_pixels(low, high, pixels, some))
+            else:
+                loop(whole, high, 1, some(1), index=index)
+        if bordered:
+            loop(high, unit.high, 1, some(1), index=index)
+
+    def _last_pixels(self, low: Index, high: Index, pixels: int, some: Callable[[int], Callable[[Index], None]]) -> None:
+        """The pixels that whole blocks leave over, in a block that begins early enough, or in two of half the pixels where there
+        are fewer than a block: one by one they take as long as a block each, since joins wait for the ones before them."""
+        half, count = (pixels + 1) // 2, high - low
+
+        def few() -> None:
+            for first in (low, high - half):
+                some(half)(first)
+
+        def one_by_one() -> None:
+            loop(low, high, 1, some(1), index=self.kernel.index)
+
+        fewer = (lambda: when(count.ge(half), few, one_by_one)) if half > 1 else one_by_one
+        when(count.ge(pixels), lambda: some(pixels)(high - pixels), fewer)
 
     def _block(self, block: _Block) -> None:
         ev, lanes, plan = self.kernel.evaluator, self.config.lanes, self.plan
-        points = [self._point(block, member) for member in self._members(block)]
-        written = maps_of(plan.root)[-1].results
-        places = [[evaluate(e, point) for e in written] for point in points]
+        flat = self.rows if self.config.flat else None
+        members = self._members(block)
+        points = [self._point(block, member) for member in members]
+        masks = [block.mask] * len(members)
+        if flat is not None:  # as the lanes lie: what a sum starts from seldom depends on it
+            spots = [flat.spot(block.first, block.high, start) for start in block.starts]
+            masks = [spots[member.vector].inside for member in members]
+            for point, member in zip(points, members, strict=True):
+                point[known(plan.across)], point[plan.along] = spots[member.vector].row, spots[member.vector].column
         with ev.kept():
-            sums = [splat_to(self.join.widen(ev.element(plan.root.operands[self.join.number], at, block.mask)), lanes)
-                    for at in places]
+            sums = [splat_to(self.join.widen(ev.element(plan.root.operands[self.join.number], at, mask)), lanes)
+                    for at, mask in zip(map(self._written, points), masks, strict=True)]
         sums = self._deep(block, list(plan.deep), list(block.loops), sums)
-        for at, value in zip(places, sums, strict=True):
+        if flat is None:
+            self._store(points, sums, block.mask)
+            return
+        for j, start in enumerate(block.starts):
+            mine = [n for n, member in enumerate(members) if member.vector == j]
+            some = [points[n] for n in mine]
+            flat.pieces(block.first, block.high, start, partial(self._store_piece, some, [sums[n] for n in mine]))
+
+    def _store_piece(self, points: Sequence[Loops], sums: _Sums, row: Index, columns: Index, mask: ir.Value) -> None:
+        """What vectors over flat rows hold of one row."""
+        plan = self.plan
+        own = {plan.across: row, plan.along: columns}
+        self._store([[own.get(d, x) for d, x in enumerate(point)] for point in points], sums, mask)
+
+    def _store(self, points: Sequence[Loops], sums: _Sums, mask: ir.Value | None) -> None:
+        ev, reduction = self.kernel.evaluator, self.plan.reduction
+        for point, value in zip(points, sums, strict=True):
             with ev.kept():
-                store_placed(self.kernel, plan.reduction.root, plan.reduction.places, (at, self.join.narrow(value), block.mask))
+                store_placed(self.kernel, reduction.root, reduction.places, (self._written(point), self.join.narrow(value), mask))
+
+    def _written(self, point: Loops) -> list[Index]:
+        """Where the root's result lies at a point of the parallel loops."""
+        return [evaluate(e, point) for e in maps_of(self.plan.root)[-1].results]
 
     def _members(self, block: _Block) -> list[_Member]:
         """The results of a block, vectors fastest."""

@@ -1,7 +1,8 @@
 """Rows of an image in the workspace, with their padding: what windows along vectors of pixels read.
 
 Where the window steps by more than one, the places that are as many apart lie beside each other, so that one tap of consecutive
-windows is one contiguous run.
+windows is one contiguous run. Rows of less than a vector may lie end to end (`flat`): vectors run on into the rows of the next
+pixels, and leave out the places between them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.passes.codegen.emit import Memory, byte_width, constant, lane_mask, loop, when
+from tilewright.passes.codegen.emit import Memory, all_of, byte_width, constant, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.families.host.host_matmul_rows import Loops
@@ -21,8 +22,18 @@ from tilewright.runtime.shape import Expr
 
 
 @dataclass(frozen=True)
+class Spot:
+    """Rows and columns of the lanes of a vector over flat rows, and which lanes are pixels of the result."""
+
+    row: Index
+    column: Index
+    inside: ir.Value
+
+
+@dataclass(frozen=True)
 class PaddedRows:
-    """[deep loops...][row][place modulo the step][place over the step] of what a work unit reads."""
+    """[deep loops...][row][place modulo the step][place over the step] of what a work unit reads; of flat ones [deep
+    loops...][row modulo the step of rows][place modulo the step][row over its step][place over the step]."""
 
     kernel: HostKernel
     plan: WindowPlan
@@ -42,13 +53,26 @@ class PaddedRows:
 
     def _sizes(self) -> list[Expr]:
         plan, window, lanes = self.plan, self._window, self.config.lanes
-        reach = (plan.extents[window.tap] - 1) * window.dilation
-        width = plan.extents[plan.along].ceildiv(lanes) * lanes + reach // window.stride
+        deep = [plan.extents[d] for d in self._deep]
+        width = plan.extents[plan.along].ceildiv(lanes) * lanes + self._reach // window.stride
         rows, across = Expr.of(1), plan.window_across
         if across is not None:
             pixels = Expr.of(self.config.chunk) if self.config.chunk else plan.extents[across.row]
             rows = (pixels - 1) * across.stride + (plan.extents[across.tap] - 1) * across.dilation + 1
-        return [*(plan.extents[d] for d in self._deep), rows.maximum(0), Expr.of(window.stride), width.ceildiv(lanes) * lanes]
+            if self.config.flat:
+                places = rows.maximum(0).ceildiv(across.stride) * self.pitch
+                return [*deep, Expr.of(across.stride), Expr.of(window.stride), places.ceildiv(lanes) * lanes + lanes]
+        return [*deep, rows.maximum(0), Expr.of(window.stride), width.ceildiv(lanes) * lanes]
+
+    @property
+    def _reach(self) -> Expr:
+        """Places from the first tap along a row to the last."""
+        return (self.plan.extents[self._window.tap] - 1) * self._window.dilation
+
+    @property
+    def pitch(self) -> Expr:
+        """Places from a row of flat ones to the next."""
+        return self.plan.extents[self.plan.along] + (self._reach // self._window.stride).maximum(0)
 
     @property
     def _total(self) -> Expr:
@@ -66,7 +90,8 @@ class PaddedRows:
         across, sizes = self.plan.window_across, self._sizes()
         count = len(self._deep)
         row = Expr.of(byte_width(self._element))
-        for extent in (*sizes[:count], *sizes[count + 1 :]):
+        of_row = (Expr.of(self._window.stride), self.pitch) if self.config.flat else sizes[count + 1 :]
+        for extent in (*sizes[:count], *of_row):
             row = row * extent.maximum(1)
         if across is None:
             return Expr.of(1)
@@ -106,8 +131,35 @@ class PaddedRows:
         if plan.window_across is not None:
             row = pixel * plan.window_across.stride + row + self._tap(loops, plan.window_across)
         place = place + self._tap(loops, window)
-        at += [row, place % window.stride, known(loops[plan.along]) + place // window.stride]
-        return self._memory().load(at)
+        pixels = known(loops[plan.along]) + place // window.stride
+        return self._memory().load([*at, *self._at(row, place % window.stride, pixels)])
+
+    def _at(self, row: Index, phase: Index, place: Index) -> list[Index]:
+        """Coordinates behind the deep loops."""
+        across = self.plan.window_across
+        if not self.config.flat or across is None:
+            return [row, phase, place]
+        return [row % across.stride, phase, row // across.stride * self.kernel.evaluator.emit(self.pitch) + place]
+
+    def spot(self, first: Index, high: Index, start: Index) -> Spot:
+        """Of flat rows: where the lanes of a vector lie that begins `start` places behind the first of the row `first`."""
+        ev, lanes, index = self.kernel.evaluator, self.config.lanes, self.kernel.index
+        lane = Index(Index.ramp(start, lanes).value(index))
+        pitch = Index(splat_to(ev.emit(self.pitch).value(index), lanes))
+        row, column = lane // pitch, lane % pitch
+        inside = all_of([column.lt(ev.emit(self.plan.extents[self.plan.along])), row.lt(high - first)], lanes)
+        return Spot(row + first, column, inside)
+
+    def pieces(self, first: Index, high: Index, start: Index, body: Callable[[Index, Index, ir.Value], None]) -> None:
+        """body(row, columns, mask) for each row that such a vector has lanes of."""
+        ev, lanes, index = self.kernel.evaluator, self.config.lanes, self.kernel.index
+        pitch, width = ev.emit(self.pitch), ev.emit(self.plan.extents[self.plan.along])
+
+        def piece(row: Index) -> None:
+            columns = Index.ramp(start - row * pitch, lanes)
+            body(first + row, columns, all_of([columns.ge(0), columns.lt(width)], lanes))
+
+        loop(start // pitch, ((start + (lanes - 1)) // pitch + 1).min(high - first), 1, piece, index=index)
 
     def _tap(self, loops: Loops, window: Window) -> Index:
         """Places to a tap that is not unrolled."""
@@ -146,11 +198,18 @@ class PaddedRows:
 
     def _blank(self, loops: Loops, row: Index) -> None:
         """A row of padding."""
-        memory, lanes, fill = self._memory(), self.config.lanes, self._fill()
+        memory, lanes, fill, index = self._memory(), self.config.lanes, self._fill(), self.kernel.index
+        deep, width = [known(loops[d]) for d in self._deep], self._row_width(memory)
         for phase in range(self._window.stride):
-            at = [*(known(loops[d]) for d in self._deep), row, Index(phase)]
-            loop(0, memory.sizes[-1], lanes, lambda x, at=at: memory.store(fill, [*at, Index.ramp(x, lanes)]),
-                 index=self.kernel.index)
+
+            def some(x: Index, phase: int = phase) -> None:
+                mask = lane_mask(width - x, lanes, index) if self.config.flat else None  # the next row begins behind it
+                memory.store(fill, [*deep, *self._at(row, Index(phase), Index.ramp(x, lanes))], mask)
+
+            loop(0, width, lanes, some, index=index)
+
+    def _row_width(self, memory: Memory) -> Index:
+        return self.kernel.evaluator.emit(self.pitch) if self.config.flat else memory.sizes[-1]
 
     def _row(self, loops: Loops, row: Index) -> None:
         """A row of the image, from that of the first tap of the pixels of `loops` on."""
@@ -162,7 +221,7 @@ class PaddedRows:
             across = plan.axis_of(plan.window_across)
             source[across] = source[across] + row
         deep = [known(loops[d]) for d in self._deep]
-        width = memory.sizes[-1]
+        width = self._row_width(memory)
         for phase in range(step):
             first = (before - phase).max(0).ceildiv(step).min(width)
             end = (extent + before - phase).max(0).ceildiv(step).min(width).max(first)
@@ -172,7 +231,7 @@ class PaddedRows:
                 at[axis] = Index.ramp(x * step + phase - before, lanes, step)
                 with ev.kept():
                     memory.store(splat_to(ev.element(plan.reduction.source, at, mask), lanes),
-                                 [*deep, row, Index(phase), Index.ramp(x, lanes)], mask)
+                                 [*deep, *self._at(row, Index(phase), Index.ramp(x, lanes))], mask)
 
             whole = end - (end - first) % lanes
             loop(first, whole, lanes, some, index=self.kernel.index)

@@ -23,7 +23,8 @@ _LARGEST = 1024  # results of a block times their unrolled taps, in whole vector
 @dataclass(frozen=True)
 class HostWindowConfig(TileConfig):
     """filters x pixels x nv: filters, pixels and vectors of results of the register block; lanes: elements of a vector. chunk:
-    pixels of the pixel loop in one work unit, 0 for all."""
+    pixels of the pixel loop in one work unit, 0 for all. flat: vectors pass over the pixels of a unit one row after the other, so
+    that rows of less than a vector fill it; for blocks of filters, which share what is copied for that."""
 
     family: ClassVar[str] = "host_window"
     pixels: int = 4
@@ -31,6 +32,7 @@ class HostWindowConfig(TileConfig):
     lanes: int = 16
     chunk: int = 0
     filters: int = 1
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,10 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostWindowConfig]:
     lanes = limits.lanes(widest_bytes(workload))
     layer = Layer.of(workload)
     filters = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16) if layer is not None and layer.free else (1,)
-    for pixels, nv, part, chunk, count in product((1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4), (1, 2, 4), (0, 4, 8, 16, 32), filters):
-        config = HostWindowConfig(pixels, nv, lanes // part, chunk, count)
+    blocks = [(pixels, nv, False) for pixels, nv in product((1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4))]
+    blocks += [(1, nv, True) for nv in (1, 2, 3, 4)] if layer is not None and layer.free else []
+    for (pixels, nv, flat), part, chunk, count in product(blocks, (1, 2, 4), (0, 4, 8, 16, 32), filters):
+        config = HostWindowConfig(pixels, nv, lanes // part, chunk, count, flat)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -121,6 +125,8 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
         return "counts-positive: filters, pixels and vectors are at least 1, the chunk at least 0"
     if layer.filters(workload) % config.filters:
         return f"filters-whole: {layer.filters(workload)} filters are no multiple of {config.filters}"
+    if config.flat and (not layer.free or layer.inner is None or layer.outer is None or config.pixels > 1):
+        return "flat-filters: rows in line are for blocks of filters of one pixel, in windows over rows and columns"
     needed = config.filters * config.pixels * config.nv + config.nv * (config.pixels if layer.free else 1) + 1
     if needed > limits.vector_registers:
         return f"register-budget: results and what joins them need {needed} of {limits.vector_registers} registers"
@@ -132,7 +138,7 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
     if config.chunk and pixels is not None and config.chunk >= pixels:
         return f"chunk-used: {config.chunk} of {pixels} pixels in a unit are all of them"
     along = workload.loops[layer.along].extent.constant
-    if along is not None and config.nv > max(1, -(-along // config.lanes)):
+    if along is not None and not config.flat and config.nv > max(1, -(-along // config.lanes)):
         return f"vectors-used: {config.nv} vectors of {config.lanes} lanes are more than {along} elements"
     across, inner = layer.taps(workload)
     steps = config.filters * config.pixels * config.nv * across * inner

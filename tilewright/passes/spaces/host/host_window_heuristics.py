@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 from tilewright.passes.spaces.host import generic_heuristics
 from tilewright.passes.spaces.host.host_rows import widest_bytes
@@ -13,9 +14,11 @@ from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
-from tilewright.runtime.program.dispatch import Leaf, Node
+from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
 _LATENCY = 4  # cycles from a join to the next of the same result
+_ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
+_WIDEST = 4  # vectors of a row up to which rows end to end are looked at
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
 
@@ -31,6 +34,8 @@ class Thresholds:
                               results="not kept: the same with 3x3 windows of one channel")
     products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
                               results="not kept: results of 9 and 27 products")
+    flat: float = threshold(0.95, unit="of the cost of rows by themselves, below which rows are laid end to end",
+                            operator="conv3x3_64x56_64_nchw", results="not kept: images of 4 to 16 columns, zen5-avx512.md")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
@@ -43,32 +48,92 @@ def default(workload: Workload, limits: HostLimits,
     if layer is None:
         return generic_heuristics.default(workload, limits)
     columns = workload.loops[layer.along].extent.constant
+    usual = _best(workload, layer, limits, thresholds, columns)
+    if not layer.free or layer.inner is None or layer.outer is None:
+        if layer.inner is not None and columns is None and usual.nv > 1:  # fewer results are in flight where there is one vector
+            one = _best(workload, layer, limits, thresholds, usual.lanes)
+            return (usual, one), _by_columns(workload, layer, [(usual.lanes, Leaf(1))])
+        return (usual,), Leaf(0)
+    flat = _flat(workload, layer, limits, thresholds)
+    if flat is None:
+        return (usual,), Leaf(0)
+
+    def better(width: int) -> bool:
+        return _flat_cost(flat, layer, workload, width) < thresholds.flat * _cost(usual, layer, workload, width)
+
+    if columns is not None:
+        return (flat if better(columns) else usual,), Leaf(0)
+    found = [better(width) for width in range(1, _WIDEST * flat.lanes + 1)]
+    cases = [(width, Leaf(int(here))) for width, (here, beyond) in enumerate(pairwise([*found, False]), 1) if here != beyond]
+    return ((usual, flat), _by_columns(workload, layer, cases)) if cases else ((usual,), Leaf(0))
+
+
+def _by_columns(workload: Workload, layer: Layer, cases: list[tuple[int, Node]]) -> Node:
+    """The first of which the columns are no more than its bound, else configuration 0."""
+    return switch(str(workload.loops[layer.along].extent), cases, Leaf(0))
+
+
+def _chunk(workload: Workload, layer: Layer, most: int) -> int:
+    """Rows of pixels in a unit: all of them where they are not copied or no more than these."""
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
+    return most if layer.inner is not None and (pixels is None or pixels > most) else 0
+
+
+def _blocks(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds,
+            shapes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Filters, pixels and vectors of blocks that have no more results in flight than enough."""
+    windows = [workload.loops[w.tap].extent.constant or 1 for w in (layer.outer, layer.inner) if w is not None]
+    products = math.prod(windows) * (layer.depth(workload).constant or thresholds.products)
+    sums = thresholds.sums if products >= thresholds.products else thresholds.few_sums
+    most = layer.filters(workload)
+    for filters in (n for n in range(1, min(most, limits.vector_registers // 2) + 1) if most % n == 0):
+        for count, nv in shapes:
+            fewer = filters * (count * nv - min(count, nv)) if max(count, nv) > 1 else 0  # with one pixel or vector less
+            if not layer.free or fewer < sums:
+                yield filters, count, nv
+
+
+def _best(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds, columns: int | None) -> HostWindowConfig:
+    """The block with the least cost for so many columns, None where that is not known."""
     lanes = limits.lanes(widest_bytes(workload))
     stepped = layer.inner is not None and layer.inner.stride > 1  # a masked load of places apart is a gather
     while columns is not None and lanes > 4 and (lanes if stepped else lanes // 2 + 1) > columns:
         lanes //= 2
-    chunk = thresholds.chunk if layer.inner is not None and (pixels is None or pixels > thresholds.chunk) else 0
-    most = layer.filters(workload)
-    windows = [workload.loops[w.tap].extent.constant or 1 for w in (layer.outer, layer.inner) if w is not None]
-    products = math.prod(windows) * (layer.depth(workload).constant or thresholds.products)
-    sums = thresholds.sums if products >= thresholds.products else thresholds.few_sums
+    chunk = _chunk(workload, layer, thresholds.chunk)
+    shapes = [(count, nv) for count, nv in product(range(1, 9), (1, 2, 3, 4)) if columns is None or nv <= -(-columns // lanes)]
     best: tuple[float, HostWindowConfig] | None = None
-    for filters in (n for n in range(1, min(most, limits.vector_registers // 2) + 1) if most % n == 0):
-        for count, nv in product(range(1, 9), (1, 2, 3, 4)):
-            config = HostWindowConfig(count, nv, lanes, chunk, filters)
-            fewer = filters * (count * nv - min(count, nv)) if max(count, nv) > 1 else 0  # with one pixel or vector less
-            enough = bool(layer.free) and fewer >= sums
-            if not enough and why_invalid(config, workload, limits) is None:
-                cost = _cost(config, layer, workload)
-                if best is None or cost < best[0] * 0.98:
-                    best = (cost, config)
-    return (best[1] if best is not None else HostWindowConfig(1, 1, lanes, chunk),), Leaf(0)
+    for filters, count, nv in _blocks(workload, layer, limits, thresholds, shapes):
+        config = HostWindowConfig(count, nv, lanes, chunk, filters)
+        if why_invalid(config, workload, limits) is None:
+            cost = _cost(config, layer, workload, columns)
+            if best is None or cost < best[0] * 0.98:
+                best = (cost, config)
+    return best[1] if best is not None else HostWindowConfig(1, 1, lanes, chunk)
 
 
-def _cost(config: HostWindowConfig, layer: Layer, workload: Workload) -> float:
+def _flat(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds) -> HostWindowConfig | None:
+    """The same over rows in line; None where no block is legal."""
+    lanes, chunk = limits.lanes(widest_bytes(workload)), _chunk(workload, layer, thresholds.chunk)
+    found = [HostWindowConfig(1, nv, lanes, chunk, filters, True)
+             for filters, _, nv in _blocks(workload, layer, limits, thresholds, [(1, nv) for nv in (1, 2, 3, 4)])]
+    legal = [config for config in found if why_invalid(config, workload, limits) is None]
+    return min(legal, key=lambda c: _flat_cost(c, layer, workload, lanes // 2), default=None)
+
+
+def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, columns: int) -> float:
+    """Cycles for the results of a row of pixels and one filter, when rows of so many columns lie end to end: each is stored by
+    itself."""
+    assert layer.inner is not None
+    across, along = layer.taps(workload)
+    reach = ((workload.loops[layer.inner.tap].extent.constant or 1) - 1) * layer.inner.dilation
+    pitch = columns + reach // layer.inner.stride
+    pieces = config.nv * (_ROW + (config.lanes / pitch + 1) * (_PIECE + config.filters))
+    block = _shared_steps(config, 1, across * along * (layer.depth(workload).constant or 1)) + pieces
+    return block * pitch / (config.nv * config.lanes) / config.filters
+
+
+def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, columns: int | None) -> float:
     """Cycles for the results of a row of pixels and one filter."""
-    columns = workload.loops[layer.along].extent.constant
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
     across, along = layer.taps(workload)
     stride = layer.outer.stride if layer.outer is not None else 1
@@ -82,8 +147,12 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload) -> float:
     each = config.chunk or pixels or 64
     inside = each - (across - 1) // stride if layer.inner is None else each
     steps = inside // config.pixels * block(config.pixels) + (each - inside // config.pixels * config.pixels) * block(1)
-    blocks = 1 / config.nv if columns is None else -(-columns // (config.nv * config.lanes))
-    return steps * blocks / config.filters
+    steps /= each * config.filters
+    if columns is None:
+        return steps / config.nv
+    if layer.free:  # fewer vectors than a block has leave room for more pixels
+        return steps * -(-columns // config.lanes) / config.nv
+    return steps * -(-columns // (config.nv * config.lanes))
 
 
 def _steps(pixels: int, nv: int, taps: int, places: int) -> float:

@@ -244,11 +244,11 @@ class _WindowEmitter:
         members = self._members(block)
         points = [self._point(block, member) for member in members]
         masks = [block.mask] * len(members)
-        if flat is not None:  # as the lanes lie: what a sum starts from seldom depends on it
+        if flat is not None and plan.across is not None:  # as the lanes lie: what a sum starts from seldom depends on it
             spots = [flat.spot(block.first, block.high, start) for start in block.starts]
             masks = [spots[member.vector].inside for member in members]
             for point, member in zip(points, members, strict=True):
-                point[known(plan.across)], point[plan.along] = spots[member.vector].row, spots[member.vector].column
+                point[plan.across], point[plan.along] = spots[member.vector].row, spots[member.vector].column
         with ev.kept():
             sums = [splat_to(self.join.widen(ev.element(plan.root.operands[self.join.number], at, mask)), lanes)
                     for at, mask in zip(map(self._written, points), masks, strict=True)]

@@ -34,8 +34,8 @@ class Thresholds:
                               results="not kept: the same with 3x3 windows of one channel")
     products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
                               results="not kept: results of 9 and 27 products")
-    flat: float = threshold(0.95, unit="of the cost of rows by themselves, below which rows are laid end to end",
-                            operator="conv3x3_64x56_64_nchw", results="not kept: images of 4 to 16 columns, zen5-avx512.md")
+    flat: int = threshold(95, unit="hundredths of the cost of rows by themselves, below which rows are laid end to end",
+                          operator="conv3x3_64x56_64_nchw", results="not measured with other values: costs of 4 to 64 columns")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
 
@@ -59,12 +59,13 @@ def default(workload: Workload, limits: HostLimits,
         return (usual,), Leaf(0)
 
     def better(width: int) -> bool:
-        return _flat_cost(flat, layer, workload, width) < thresholds.flat * _cost(usual, layer, workload, width)
+        return _flat_cost(flat, layer, workload, width) < thresholds.flat / 100 * _cost(usual, layer, workload, width)
 
     if columns is not None:
         return (flat if better(columns) else usual,), Leaf(0)
     found = [better(width) for width in range(1, _WIDEST * flat.lanes + 1)]
-    cases = [(width, Leaf(int(here))) for width, (here, beyond) in enumerate(pairwise([*found, False]), 1) if here != beyond]
+    cases: list[tuple[int, Node]] = [
+        (width, Leaf(int(here))) for width, (here, beyond) in enumerate(pairwise([*found, False]), 1) if here != beyond]
     return ((usual, flat), _by_columns(workload, layer, cases)) if cases else ((usual,), Leaf(0))
 
 

@@ -86,7 +86,7 @@ class Batch:
             self.mask, self.where = None, True
         else:
             self.mask = group
-            self.where = True if not np.any(self.live & ~group) else group
+            self.where = group if np.count_nonzero(self.live > group) else True
 
     def active(self) -> Array:
         return self.mask if self.mask is not None else np.ones(self.lanes, dtype=bool)

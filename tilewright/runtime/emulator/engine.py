@@ -128,7 +128,7 @@ class Engine:
         machine = self._machine
         while True:
             running = machine.status == RUNNING
-            if running.any():
+            if np.count_nonzero(running):
                 break
             if not machine.live.any():
                 return None
@@ -152,7 +152,7 @@ class Engine:
             lowest = int(key[running].min())
             index = lowest % _LEVEL
             group = (key == lowest) & (running | (machine.status == PARKED))
-        return index, group, bool(group.sum() == machine.live.sum())
+        return index, group, np.count_nonzero(group) == np.count_nonzero(machine.live)
 
     def _stuck(self) -> None:
         """Every live lane waits: let copies in flight land, else explain, and let someone go if findings are collected."""

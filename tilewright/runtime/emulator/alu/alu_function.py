@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -90,14 +92,18 @@ def pack(insts: Sequence[Instruction], spec: Elementwise, cx: BuildContext) -> I
             columns.append((source, _rows(insts, position, cx)))
     count = len(insts)
 
+    @functools.cache
+    def parts(step: int) -> list[tuple[Array | slice, list[tuple[str, Any]]]]:
+        """Of so many instructions: rows of the results, and of each source or its literals."""
+        cuts = [slice(low, low + step) for low in range(0, count, step)]
+        return [(_run(target[cut]), [(name, _run(rows[cut]) if name else rows[cut]) for name, rows in columns]) for cut in cuts]
+
     def run(machine: Machine) -> None:
-        step = max(1, _PACK_ELEMENTS // machine.lanes)
-        for low in range(0, count, step):
-            part = slice(low, low + step)
-            values = [machine.registers[name][_run(rows[part])] if name else rows[part] for name, rows in columns]
-            result = f(*values)
-            file, rows = machine.registers[kind], _run(target[part])
-            file[rows] = result if machine.where is True else np.where(machine.where, result, file[rows])
+        registers, where = machine.registers, machine.where
+        file = registers[kind]
+        for rows, sources in parts(min(count, max(1, _PACK_ELEMENTS // machine.lanes))):
+            result = f(*[registers[name][found] if name else found for name, found in sources])
+            file[rows] = result if where is True else np.where(where, result, file[rows])
 
     return run
 

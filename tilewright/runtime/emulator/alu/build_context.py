@@ -204,5 +204,5 @@ class BuildContext:
 def over_lanes(machine: Machine, value: Array, lanes: Array) -> Array:
     """The values of the lanes with these indices; constants are repeated."""
     if value.shape[-1] == 1:
-        return np.broadcast_to(value, (len(lanes),))
+        return value.repeat(len(lanes))
     return value if len(lanes) == machine.lanes else value[lanes]

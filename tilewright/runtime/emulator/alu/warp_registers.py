@@ -15,7 +15,9 @@ LANE = np.arange(WARP)
 
 def whole_warps(machine: Machine, site: PtxSite) -> Array:
     """Warps of the batch that execute; a warp of which some threads do not is a finding."""
-    active = machine.active().reshape(-1, WARP)
+    if machine.mask is None:
+        return np.arange(machine.lanes // WARP)
+    active = machine.mask.reshape(-1, WARP)
     some = active.any(axis=1)
     partial = some & ~active.all(axis=1)
     if partial.any():

@@ -79,15 +79,14 @@ class RaceTracker:
         race = self._after_write(granules, warp, thread, False)
         keys = granules * self.warps + (warp % self.warps)[:, None]
         stamp = ((self.clock[warp] << _CLOCK) | (thread + 1))[:, None]
-        old = self._reads[keys]
-        now = np.broadcast_to(stamp, keys.shape)
+        now, old = stamp, self._reads[keys]
         again = (old >> _CLOCK) == (stamp >> _CLOCK)
-        if again.any():
+        if np.count_nonzero(again):
             now = np.where(again & (old != stamp), stamp | _SEVERAL, stamp)
         self._reads[keys] = now
         clash = self._reads[keys] != now
-        if clash.any():
-            self._reads[keys[clash]] = now[clash] | _SEVERAL
+        if np.count_nonzero(clash):
+            self._reads[keys[clash]] = np.broadcast_to(now, keys.shape)[clash] | _SEVERAL
         return race
 
     def write(self, granules: Array, warp: Array, thread: Array, line: int, atomic: bool = False) -> Race | None:
@@ -112,7 +111,7 @@ class RaceTracker:
         other = (last & _THREAD) - 1
         known = self.seen.reshape(-1)[(warp * self.warps)[:, None] + (np.maximum(other, 0) >> 5)]
         bad = (known <= last >> _CLOCK) & (last != 0)
-        if bad.any():
+        if np.count_nonzero(bad):
             bad &= (other != thread[:, None]) | (last & _FLIGHT != 0)
             if atomic:
                 bad &= last & _ATOMIC == 0
@@ -127,7 +126,7 @@ class RaceTracker:
         columns = np.arange(self.warps)
         reads = self._reads[granules[:, :, None] * self.warps + columns]
         unordered = reads >> _CLOCK >= self.seen[warp][:, None, :]
-        if unordered.any():
+        if np.count_nonzero(unordered):
             own = (columns == (warp % self.warps)[:, None, None]) & (reads & _THREAD == (thread + 1)[:, None, None])
             unordered &= ~own
             if unordered.any():

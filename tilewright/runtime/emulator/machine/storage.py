@@ -47,8 +47,8 @@ class Storage:
         """For each offset whether all `size` bytes were written; None when all were."""
         shadow = self._gather(self._valid_words, offsets, min(size, 8), max(1, size // 8))
         full = int.from_bytes(b"\1" * min(size, 8), "little")
-        good = shadow == full
-        return None if good.all() else np.asarray(good.all(axis=1))
+        bad = shadow != full
+        return ~bad.any(axis=1) if np.count_nonzero(bad) else None
 
     @staticmethod
     def _gather(words: dict[int, Array], offsets: Array, width: int, count: int) -> Array:

@@ -82,7 +82,7 @@ def resolve(machine: Machine, access: Access, addresses: Array, lanes: Array) ->
     aligned = addresses & (size - 1) == 0
     good = aligned if inside is None else aligned & inside
     kept = None
-    if not good.all():
+    if np.count_nonzero(good) != len(good):
         _report_address(machine, access, addresses, lanes, inside, aligned)
         kept = np.flatnonzero(good)
         lanes, offsets = lanes[kept], offsets[kept]

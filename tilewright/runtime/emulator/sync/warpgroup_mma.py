@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSink, LaneSource
+from tilewright.runtime.emulator.alu.build_context import BuildContext, LaneSource
 from tilewright.runtime.emulator.alu.instruction_kinds import WarpBuilder, WarpStep
 from tilewright.runtime.emulator.alu.tensor_core import Decoder, decoder
 from tilewright.runtime.emulator.alu.warp_registers import LANE, read_warps, whole_warps
@@ -31,6 +31,7 @@ from tilewright.runtime.limits import WARP
 _POISON = 0x7FC0DEAD
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 _CHUNK = 16
+_DEPTH = 32  # bytes of k
 _FINISHES = 0.2
 _KEPT_BITS = 14
 _A_REGISTERS = 4  # of a left operand in registers
@@ -55,8 +56,9 @@ class ProductShape:
 
 @dataclass
 class Pending:
-    """Products in flight of some warps. chained: the sums are those of a product before, in the same registers. left:
-    descriptors, or the registers [warp, lane, register] of the left operand, which are read by `held`."""
+    """Products in flight of some warps. rows: registers of the sums; start: what is added to, [register, warp, lane], None for
+    zeros. chained: the sums are those of a product before, in the same registers. left: descriptors, or the registers [warp,
+    lane, register] of the left operand, which are read by `held`."""
 
     shape: ProductShape
     access: Access
@@ -64,11 +66,10 @@ class Pending:
     left: Array
     held: list[LaneSource]
     right: Array
-    start: Array
+    rows: Array
+    start: Array | None
     chained: Array
     group: Array
-    sinks: list[LaneSink]
-    sources: list[LaneSource]
     names: tuple[str, ...]
     done: Array
 
@@ -132,7 +133,7 @@ class WgmmaQueue:
 
 
 def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductShape, turned: bool) -> Array:
-    """Addresses [warp, outer, chunk or element] in the shared space of positions of an operand; outer: of each warp.
+    """Addresses [warp, outer, along] in the shared space of positions of an operand; outer: of each warp.
 
     Rows of 128 bytes (or the width of the swizzle) run along k, or along the outer axis when the operand is turned.
     """
@@ -153,30 +154,25 @@ def _addresses(descriptors: Array, outer: Array, along: Array, shape: ProductSha
 
 
 def _operand(machine: Machine, p: Pending, due: Array, which: int, outer: Array) -> Array:
-    """[warp, outer, k] values of an operand."""
+    """[warp, outer, k] values of an operand, which lie in chunks of 16 bytes."""
     shape, descriptors = p.shape, (p.left, p.right)[which][due]
-    warps = p.warps[due]
-    turned = shape.turned[which]
-    element = shape.element
-    per = _CHUNK // element
-    rows = outer + (warps % machine.geometry.warps % 4 * 16)[:, None] * (which == 0)
-    at = _addresses(descriptors, rows, np.arange(shape.k), shape, turned)
+    warps, turned = p.warps[due], shape.turned[which]
+    per = _CHUNK // shape.element
+    rows = outer[:: per if turned else 1] + (warps % machine.geometry.warps % 4 * 16)[:, None] * (which == 0)
+    at = _addresses(descriptors, rows, np.arange(0, shape.k, 1 if turned else per), shape, turned)
     base = machine.block_of[warps * WARP] * machine.shared.stride
     offsets = at - SHARED_BASE + base[:, None, None]
-    inside = (at >= SHARED_BASE) & (at - SHARED_BASE + element <= machine.shared.size)
+    inside = (at >= SHARED_BASE) & (at - SHARED_BASE + _CHUNK <= machine.shared.size)
     if not inside.all():
         w = int(np.nonzero(~inside)[0][0])
         byte = int(at[~inside][0]) - SHARED_BASE
-        message = f"a descriptor leads to byte {byte} of {machine.shared.size} bytes of shared memory"
+        message = f"a descriptor leads to {_CHUNK} bytes at byte {byte} of {machine.shared.size} bytes of shared memory"
         machine.found(KernelCheck.BOUNDS, p.access.site, message, int(warps[w]) * WARP)
         offsets = np.where(inside, offsets, 0)
-    first = offsets[:, ::per, :] if turned else offsets[:, :, ::per]
-    lanes = np.repeat(warps * WARP, first[0].size)
-    flat = first.reshape(-1)
-    machine.unit(AsyncProxy).read(machine, p.access, flat // _CHUNK * _CHUNK, lanes)
-    words = machine.shared.gather(offsets.reshape(-1), element, 1)
-    values = shape.decode[which](np.ascontiguousarray(words[:, 0].astype(np.uint32)))  # each in the low part of its word
-    return np.asarray(values.reshape(-1, 4 // element)[:, 0]).reshape(offsets.shape)
+    flat = offsets.reshape(-1)
+    machine.unit(AsyncProxy).read(machine, p.access, flat, np.repeat(warps * WARP, offsets[0].size))
+    values = shape.decode[which](machine.shared.gather(flat, 4, _CHUNK // 4)).reshape(*offsets.shape, per)
+    return np.asarray(values.swapaxes(2, 3) if turned else values).reshape(len(warps), len(outer), shape.k)
 
 
 def _from_registers(machine: Machine, p: Pending, due: Array) -> Array:
@@ -203,31 +199,33 @@ def _compute(machine: Machine, p: Pending, due: Array) -> None:
     warps = p.warps[due]
     a = _from_registers(machine, p, due) if p.held else _operand(machine, p, due, 0, np.arange(16))
     b = _operand(machine, p, due, 1, np.arange(p.shape.n))
-    product = np.matmul(a, b.transpose(0, 2, 1))
-    rows = LANE[:, None] // 4 + 8 * (np.arange(len(p.sinks)) // 2 % 2)
-    columns = np.arange(len(p.sinks)) // 4 * 8 + 2 * (LANE[:, None] % 4) + np.arange(len(p.sinks)) % 2
+    total = _by_register(np.matmul(a, b.transpose(0, 2, 1)))
     kind = np.int32 if p.shape.whole else np.float32
-    now = read_warps(machine, p.sources, warps).view(kind)
-    start = np.where(p.chained[due][:, None, None], now, p.start[due].view(kind))
-    total = product[:, rows, columns] + start.astype(np.float64)
+    total += 0.0 if p.start is None else p.start[:, due].view(kind)
+    chained = p.chained[due]
+    if chained.any():
+        total[:, chained] += _sums(machine)[p.rows[:, None], warps[chained]].view(kind)
     total = _cut(total) if p.shape.is_cut else total
-    _write(machine, p, warps, np.ascontiguousarray(total.astype(kind)).view(np.uint32))
+    _sums(machine)[p.rows[:, None], warps] = total.astype(kind).view(np.uint32)
+
+
+def _by_register(products: Array) -> Array:
+    """[register, warp, lane] of [warp, row, column]."""
+    count, _, n = products.shape
+    parts = products.reshape(count, 2, 8, n // 8, 4, 2)  # a register is of a column of 8, a row of 8 and one of two
+    return np.ascontiguousarray(parts.transpose(3, 1, 5, 0, 2, 4)).reshape(n // 2, count, WARP)
+
+
+def _sums(machine: Machine) -> Array:
+    """Registers of 32 bits, [register, warp, lane]."""
+    file = machine.registers["b32"]
+    return file.reshape(len(file), -1, WARP)
 
 
 def _cut(sums: Array) -> Array:
     """What an H200 keeps of sums of 8-bit floats: 13 bits behind the first, the rest is dropped."""
     mantissa, exponent = np.frexp(sums)
     return np.asarray(np.ldexp(np.trunc(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS))
-
-
-def _write(machine: Machine, p: Pending, warps: Array, values: Array) -> None:
-    chosen = np.zeros((machine.lanes // WARP, WARP), dtype=bool)
-    chosen[warps] = True
-    full = np.zeros((len(p.sinks), machine.lanes // WARP, WARP), dtype=np.uint32)
-    full[:, warps] = values.transpose(2, 0, 1)
-    with machine.only(chosen.reshape(-1)):
-        for i, put in enumerate(p.sinks):
-            put(machine, full[i].reshape(-1))
 
 
 def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
@@ -239,7 +237,7 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
         (decode_a, per), (decode_b, _) = decoder(a_kind), decoder(b_kind)
     except KeyError as error:
         raise cx.refuse(inst, f"operands of type {error} are not modelled") from None
-    n, k = int(found[1]), int(found[2])
+    n, k, element = int(found[1]), int(found[2]), 4 // per
     elements = cx.elements(inst.operands[0])
     flags = [o.value for o in inst.operands[4:] if isinstance(o, Immediate)]
     given = cx.elements(inst.operands[1])
@@ -248,9 +246,13 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
     if len(given) > 1:
         flags.insert(2, 0)  # only what a descriptor leads to can be turned
     turned = (bool(flags[2]), bool(flags[3])) if len(flags) > 3 else (False, False)
-    shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", 4 // per)
-    sinks, sources = [cx.sink(inst, e, "b32") for e in elements], [cx.source(inst, e, "b32") for e in elements]
-    cx.reads.clear()  # the sums count as read only where they are kept, which is known when it runs
+    if k * element != _DEPTH or (any(turned) and element != 2):
+        raise cx.refuse(inst, f"k of {_DEPTH} bytes wanted, and operands along k but for those of 16 bits")
+    shape = ProductShape(n, k, (decode_a, decode_b), turned, result == "s32", element)
+    slots = [cx.result(e) for e in elements]  # the sums count as read only where they are kept, which is known when it runs
+    if any(slot is None or slot.bits != 32 for slot in slots):
+        raise cx.refuse(inst, "sums are registers of 32 bits")
+    rows = np.array([slot.row for slot in slots if slot is not None])
     held = [cx.source(inst, e, "b32") for e in given] if len(given) > 1 else []
     fresh_sums = cx.written.isdisjoint(cx.writes)
     bare = sorted(cx.unfenced & cx.reads)
@@ -282,7 +284,9 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
         if unset.any():
             lane = int(warps[int(np.argmax(unset))]) * WARP
             machine.found(KernelCheck.UNSET, site, "sums are added to, and nothing has written them", lane)
-        start = np.where(kept[:, None, None], read_warps(machine, sources, warps), np.uint32(0)).astype(np.uint32)
+        start, added = None, kept & ~chained
+        if added.any():
+            start = np.where(added[:, None], _sums(machine)[rows[:, None], warps], np.uint32(0))
         p = Pending(
             shape=shape,
             access=access,
@@ -290,18 +294,17 @@ def _build_product(inst: Instruction, cx: BuildContext) -> WarpStep:
             left=read_warps(machine, held, warps) if held else ab[0][:, 0],
             held=held,
             right=ab[1][:, 0],
+            rows=rows,
             start=start,
             chained=chained & kept,
             group=queue.committed[warps].copy(),
-            sinks=sinks,
-            sources=sources,
             names=names,
             done=np.zeros(len(warps), dtype=bool),
         )
         queue.pending.append(p)
         fresh = warps[~chained]
         if len(fresh):
-            _write(machine, p, fresh, np.full((len(fresh), WARP, len(sinks)), _POISON, dtype=np.uint32))
+            _sums(machine)[rows[:, None], fresh] = _POISON
 
     return WarpStep(None, run)
 

@@ -69,8 +69,9 @@ class SplitReductions(Pass):
             larger = replace(self, rows=self.alone)
             for op in reads_alone([op for op in sizes if "parallel" in iterator_kinds(op)]):
                 sizes[op] = larger._own_size(op, tensors[op]) or sizes[op]
-        for op, size in {**sizes, **self._common_sizes(sizes, tensors)}.items():
-            _split(op if len(iterator_kinds(op)) > 1 else _as_one_row(op, tensors[op]), size, tensors[op])
+        found = {**sizes, **self._common_sizes(sizes, tensors)}
+        for op, size, own in [(op, size, tensors[op]) for op, size in found.items()]:  # an op's hash changes with what it reads
+            _split(op if len(iterator_kinds(op)) > 1 else _as_one_row(op, own), size, own)
         for fn in main_of(module):
             erase_unused(fn)
 

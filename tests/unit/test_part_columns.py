@@ -49,7 +49,8 @@ def test_units_are_wider_where_all_threads_get_two_of_them_and_long_rows_have_th
     assert picked(512, AVX512, 512, 513) == [near, parts]
     assert picked(496, AVX512, 512) == [beyond]
     assert picked(512, replace(AVX512, threads=3), 512) == [beyond]
-    assert picked(3072, AVX512, 85, 86, 341, 342) == [near, beyond, beyond, parts]
+    assert picked(3072, AVX512, 85, 86, 341, 342) == [near, near, near, parts]
+    assert picked(3072, replace(AVX512, l2=1 << 21), 170, 171, 682, 683) == [near, beyond, beyond, parts]
     assert picked(3056, AVX512, 85, 86) == [near, parts]
 
 
@@ -64,7 +65,7 @@ def test_elements_with_their_sums_have_units_of_columns_where_parts_are_fewer_th
         table = DispatchTable("", "part_add", ("d0", "d1"), (), root)
         return [configs[table.select({"d0": count, "d1": 1}).kernel].axis for count in rows]
 
-    assert axes(both(), AVX512, 1, 2, 128, 129) == ["column", "lane", "lane", "column"]
+    assert axes(both(), AVX512, 1, 2, 128, 129) == ["lane", "lane", "lane", "column"]
     assert axes(both(), replace(AVX512, threads=4), 128, 256, 257) == ["lane", "lane", "column"]
     assert axes(both(), replace(AVX512, threads=48), 2) == ["lane"]
     for workload, limits in ((both(), replace(AVX512, threads=1)), (both(), replace(AVX512, threads=49)), (both(3071), AVX512),

@@ -3,8 +3,9 @@
 Each call has an entry of four words: its work in units of GRAIN, the work units of its kernel, the kernel, its slots. Threads
 take the work of a phase in pieces, so that they share it by what it takes, and whoever has a piece runs those units of the
 kernels that begin there. Who finds none left waits until all of the phase is done, then goes on with the next one. Nobody waits
-who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result. Phases of little
-work at the end are the caller's alone: the others leave before, so that nobody else reads the words that it waits for.
+who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result. One thread takes
+all of a phase at once. Phases of little work at the end are the caller's alone: the others leave before, so that nobody else
+reads the words that it waits for.
 """
 
 from __future__ import annotations
@@ -196,6 +197,7 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i
   %small = llvm.mlir.constant(PIECES : i64) : i64
   %claim = llvm.mlir.constant(CLAIM : i64) : i64
   %bits = llvm.mlir.constant(31 : i64) : i64
+  %single = llvm.icmp "eq" %threads, %one : i64
   %count = llvm.load %head : !llvm.ptr -> i64
   llvm.br ^phase(%one, %one, %zero, %zero : i64, i64, i64, i64)
 ^phase(%number: i64, %useful: i64, %before: i64, %large: i64):
@@ -221,7 +223,8 @@ $FIELDS
   %each = llvm.add %scale, %one : i64
   %up = llvm.add %sum, %scale : i64
   %claims = llvm.udiv %up, %each : i64
-  %least = llvm.select %little, %claims, %claim : i1, i64
+  %whole = llvm.or %little, %single : i1
+  %least = llvm.select %whole, %claims, %claim : i1, i64
   llvm.store %claims, %phase : i64, !llvm.ptr
   llvm.store %sum, %total_at : i64, !llvm.ptr
   llvm.store %claims, %claims_at : i64, !llvm.ptr

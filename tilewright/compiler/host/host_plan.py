@@ -9,7 +9,8 @@ from itertools import groupby
 from tilewright.compiler.constants.check_indices import ENTRIES
 from tilewright.compiler.constants.stored_constants import BoundConstant
 from tilewright.compiler.host.in_place import may_write_over
-from tilewright.compiler.host.launch_groups import LEAST, launches_in_order, launches_of, phase_numbers
+from tilewright.compiler.host.joined_parts import JoinedParts, joined_parts, joins_of
+from tilewright.compiler.host.launch_groups import groups_alike, launches_in_order, launches_of, phase_numbers
 from tilewright.compiler.host.moments import Moment, callee_of, runs_inside, tested_by
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
@@ -40,14 +41,7 @@ from tilewright.passes.analysis.control_flow import CONTROL, carried_counters, c
 from tilewright.passes.dispatch_creation.pack_constants import PACK
 from tilewright.passes.linalg.strides import View, Views, dense_strides
 from tilewright.passes.linalg.structured import UPDATE
-from tilewright.passes.linalg.symbolic import (
-    CONSTANT,
-    SymbolicShapes,
-    argument_attributes,
-    inserted_axes,
-    integer,
-    mixed,
-)
+from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes, inserted_axes, integer, mixed
 from tilewright.passes.mlir import functions, ir, operations, owner
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.counters import at_most
@@ -66,7 +60,7 @@ class HostPlan:
     whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
     that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read. moments: of
     the calls, by the clock of the temporaries. strips: launches done by strips of rows (strips.py). strided: inputs that may have
-    gaps between rows; strides_at: where in `tensors` their strides begin."""
+    gaps between rows; strides_at: where in `tensors` their strides begin. joined: parts that a call may join itself."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -83,6 +77,7 @@ class HostPlan:
     strips: list[Strips] = field(default_factory=list)
     strided: tuple[StridedInput, ...] = ()
     strides_at: int = 0
+    joined: list[JoinedParts] = field(default_factory=list)
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""
@@ -136,6 +131,7 @@ class _Planner:
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
         self.together, self.alike, self.over = together, alike, over
+        self.joins, self.numbered = joins_of(named, self.ops) if together else {}, dict[ir.Operation, int]()
         self.phases: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
         self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
@@ -144,6 +140,8 @@ class _Planner:
         self._arguments()
         self._buffers()
         self.plan.steps += [*self._steps(self.block), *self.copies]
+        given = {self._buffer(self.returned[output]) for _, output in self.donated}
+        self.plan.joined += joined_parts(self.joins, self.numbered, given, self.shapes)
         return self.plan
 
     def _time(self, block: ir.Block, loops: tuple[Moment, ...]) -> None:
@@ -192,14 +190,9 @@ class _Planner:
 
     def _groups_alike(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
         """Calls that are one launch each, in an order that can be run: those of a phase that are alike, where they are some."""
-        groups: dict[tuple[int, object], list[ir.Operation]] = {}
-        for call, phase in zip(calls, self._phase_numbers(calls), strict=True):
-            key = self.alike.get(callee_of(call), call) if call.block == self.block else call
-            groups.setdefault((phase, key), []).append(call)
-        if all(len(group) < LEAST for group in groups.values()):
-            return [[call] for call in calls]
-        found = [groups[at] for at in sorted(groups, key=lambda at: at[0])]
-        return [part for group in found for part in ([group] if len(group) >= LEAST else [[call] for call in group])]
+        alike = [self.alike.get(callee_of(call), call) if call.block == self.block else call for call in calls]
+        groups = groups_alike(list(zip(self._phase_numbers(calls), alike, strict=True)))
+        return [[calls[n] for n in group] for group in groups]
 
     def _phase_numbers(self, calls: Sequence[ir.Operation]) -> list[int]:
         made = {r: number for number, call in enumerate(calls) for r in call.results}
@@ -304,9 +297,9 @@ class _Planner:
     def _temporary(self, value: ir.Value, name: str, death: Mapping[ir.Value, int]) -> Temporary:
         made = owner(value)
         assert made is not None
-        moment = self.moments[made]
+        moment, maker = self.moments[made], self.joins[made].made if made in self.joins else made
         self.places[value] = Temp(name)
-        return Temporary(name, self._bytes(value), moment.first, max(death.get(value, moment.last), moment.last))
+        return Temporary(name, self._bytes(value), self.moments[maker].first, max(death.get(value, moment.last), moment.last))
 
     def _want(self, block: ir.Block, places: Sequence[Place | None], skipped: int = 0) -> None:
         """Where the values of a block's terminator have to be; each is the result of one operation of the block."""
@@ -387,8 +380,10 @@ class _Planner:
             if op in self.phases:
                 phases = self.phases[op]
                 first = len(self.plan.calls)
-                self.plan.calls += [self._call(call) for phase in phases for call in phase]
-                self.plan.moments += [self.moments[call].first for phase in phases for call in phase]
+                calls = [call for phase in phases for call in phase]
+                self.numbered.update({call: first + n for n, call in enumerate(calls)})
+                self.plan.calls += map(self._call, calls)
+                self.plan.moments += [self.moments[call].first for call in calls]
                 kinds = [self.workloads[callee_of(phase[0])].kind for phase in phases]
                 sizes = [len(phase) for phase in phases]
                 found += launches_of(sizes, kinds, first) if self.together else launches_in_order(sizes, first)

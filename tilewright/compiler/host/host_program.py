@@ -21,6 +21,8 @@ from tilewright.compiler.host.host_sites import Sites, state_bytes
 from tilewright.compiler.host.host_skeleton import skeleton
 from tilewright.compiler.host.host_steps import Scope, StepEmitter
 from tilewright.compiler.host.host_tensor_maps import TensorMaps, call_pointer
+from tilewright.compiler.host.joined_parts import Joining, PartJoins
+from tilewright.compiler.host.kernel_workspaces import kernel_workspace
 from tilewright.compiler.host.launch_groups import ALONE
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
@@ -30,19 +32,19 @@ from tilewright.compiler.host.plan_steps import (
     Temp,
     all_steps,
     counters_of,
-    places_beside_calls,
+    positions,
     sites_of,
 )
 from tilewright.compiler.host.run_values import RunValues
 from tilewright.compiler.host.sequence_tables import SequenceTables
+from tilewright.compiler.host.strided_inputs import stride_words
 from tilewright.compiler.host.strip_launches import StripLaunches, can_run, strips_ir
 from tilewright.compiler.host.table_launches import TableLaunches
 from tilewright.passes.codegen.emit import all_of, choose, gep, integer_type, when
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import arith, ir, llvm, operations
-from tilewright.runtime.counters import at_most
 from tilewright.runtime.device import CONTROL_WORDS, KERNELS, KERNELS_PER_CALL, LAUNCH, NEXT_LAUNCH
-from tilewright.runtime.program.arena_plan import ALIGNMENT, larger, workspace_stride
+from tilewright.runtime.program.arena_plan import ALIGNMENT
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import Check
@@ -78,6 +80,9 @@ class HostProgram:
         self.table_at_call = dict(enumerate(tables[n] for n in table_of))
         self.strips = [s for s in plan.strips if can_run(s, plan, self.table_at_call)]
         self.strip_of = {launch: s for s in self.strips for launch in s.launches}
+        apart = {n for launch in self.strip_of for n in launch.calls}
+        apart |= {n for n, call in enumerate(plan.calls) if call.segments is not None}
+        self.joined = PartJoins([] if share else plan.joined, [launch.calls for launch in self.launches], apart)
 
     def _equal_calls(self) -> list[list[int]]:
         """Numbers of the calls, those together that differ in the memory of their operands alone."""
@@ -156,23 +161,7 @@ class HostProgram:
     @cached_property
     def kernel_workspace(self) -> Expr:
         """Those that kernels need."""
-        most, counters = Expr.of(0), list(counters_of(self.plan.steps))
-        for number, *_ in self.groups:
-            call = self.plan.calls[number]
-            local = dict(zip(call.workload.dims, call.dims, strict=True))
-            for kernel in self.tables[self.table_of[number]].kernels:
-                most_of_any = self._for_any_sequence(Expr.parse(kernel.workspace).substitute(local))
-                need = larger(workspace_stride(at_most(most_of_any, counters, self.plan.bounds)), Expr.of(0), self.plan.bounds)
-                if need != Expr.of(0):
-                    most = most.maximum(need) if most != Expr.of(0) else need
-        return most
-
-    def _for_any_sequence(self, expr: Expr) -> Expr:
-        """No less than a size is for any sequence."""
-        ragged = {o.dim.name: (o.dim.lo, o.dim.hi) for o in self.plan.ragged}
-        if expr.symbols and expr.symbols <= ragged.keys():
-            return Expr.of(int(expr.bounds(ragged)[1]))
-        return expr.substitute({name: hi for name, (_, hi) in ragged.items()})
+        return kernel_workspace(self.plan, self.table_at_call, [group[0] for group in self.groups])
 
     @cached_property
     def kept(self) -> Expr:
@@ -246,6 +235,7 @@ class HostProgram:
         entries = [self.entry_launches.words(launch) for launch in self.launches if len(launch.calls) > 1 and self.gpu]
         self.entries = self._room(entries) if entries else None
         rooms = self._group_rooms()
+        self.joined_at = self._room([len(self.joined.found)])
         self.strip_head, self.by_strips = self._room(self.strip_launches.words), dict[Launch, ir.Value]()
         loops = any(isinstance(step, Loop) for step in all_steps(self.plan.steps))
         stopped = self._room([1]) if loops else None
@@ -255,15 +245,15 @@ class HostProgram:
         words = self._room([len(CONTROL_WORDS) * len(sites)]) if sites else None
 
         def body() -> None:
-            start = emit_expr(self.kept, env)
+            start, steps = emit_expr(self.kept, env), self.plan.steps
             work = gep(arena, start.value(self.i64), integer_type(8))
             self.table_at = gep(arena, emit_expr(self.plan.arena.total, env).value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
             nothing = llvm.ZeroOp(llvm.PointerType.get()).result
-            known = {**env, **self._strides(tensors, env)}
+            known = {**env, **stride_words(self.plan.strided, self._element(tensors, self.plan.strides_at), env)}
             run = RunValues(table, scalars, slots, threads, work, stride, known, operands, dims, nothing)
             scope = Scope(known, {
-                **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in self._positions()},
+                **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in positions(self.plan.calls, steps)},
                 **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
                    for name, at in self.plan.arena.offsets.items()}})
             found = None
@@ -279,17 +269,6 @@ class HostProgram:
 
         when(Index(failed).eq(0), body)
         return failed if stopped is None else self._word(stopped, 0)
-
-    def _strides(self, tensors: ir.Value, env: Mapping[str, Index]) -> Mapping[str, Index]:
-        """Those of inputs whose rows may lie apart."""
-        found, at = dict[str, Index](), self.plan.strides_at
-        for given in self.plan.strided:
-            for name, dense in zip(given.names, given.dense, strict=True):
-                word = self._word(tensors, at)
-                is_dense = arith.cmpi(arith.CmpIPredicate.eq, word, self._number(0))
-                found[name] = Index(arith.select(is_dense, emit_expr(dense, env).value(self.i64), word))
-                at += 1
-        return found
 
     def _launch_calls(self, run: RunValues, rooms: tuple[ir.Value, ir.Value, ir.Value], launch: Launch, scope: Scope) -> None:
         """One launch where the dims and pointers of a scope are known; nothing where it was in strips. rooms: _group_rooms."""
@@ -314,7 +293,19 @@ class HostProgram:
             self._launch_one(launch.calls[0], run, scope)
 
     def _launch_one(self, number: int, run: RunValues, scope: Scope) -> None:
-        """Launch a call, or fill its entry."""
+        """Launch a call, or fill its entry; one whose parts may be joined already only where they are not."""
+        word = self.joined.word_of(number)
+        if word is None:
+            self._launch_call(number, run, scope)
+            return
+
+        def nothing() -> None:
+            for at in (WORK, UNITS):
+                llvm.StoreOp(self._number(0), self._element(run.entry, at))
+
+        when(Index(self._word(self.joined_at, word)).eq(0), lambda: self._launch_call(number, run, scope), nothing)
+
+    def _launch_call(self, number: int, run: RunValues, scope: Scope) -> None:
         call = self.plan.calls[number]
 
         def pointer(index: int) -> ir.Value:
@@ -327,7 +318,9 @@ class HostProgram:
         elif number in self.shared:
             self._launch_shared(number, pointer, run)
         else:
-            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims))
+            joins = {j.at: Joining(scope.pointer(self.plan.calls[j.joined].operands[j.into]), emit_expr(j.parts, scope.dims),
+                                   self._element(self.joined_at, word)) for word, j in self.joined.made_by(number)}
+            self._launch(number, pointer, Index(number * KERNELS_PER_CALL), replace(run, dims=scope.dims, joins=joins))
 
     def _group_rooms(self) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Memory for the phases, the entries and the slots of calls that are launched together."""
@@ -342,18 +335,33 @@ class HostProgram:
     def _launch_together(self, launch: Launch, run: RunValues, scope: Scope, head: ir.Value, entries: ir.Value,
                          slots: ir.Value) -> None:
         """One parallel loop over the work of all the calls."""
-        used = at = phase = 0
-        for phase, members in enumerate(launch.phases(), 1):
-            group = self._element(entries, at)
-            llvm.StoreOp(self._number(len(members)), group)
-            llvm.StoreOp(group, self._element(head, PHASE * phase + 1))
-            for place, number in enumerate(members):
-                own = replace(run, slots=self._element(slots, used), entry=self._element(group, 1 + ENTRY * place))
-                used += self._slots_of(number)
-                self._launch_one(number, own, scope)
+        groups: list[tuple[ir.Value, tuple[int, ...]]] = []
+        at = 0
+        for members in launch.phases():
+            groups.append((self._element(entries, at), members))
             at += 1 + ENTRY * len(members)
-        llvm.StoreOp(self._number(phase), head)
-        self._call("tw_together", [run.table, head, run.threads, run.work, run.stride.value(self.i64)])
+
+        def enter(phases: Sequence[tuple[ir.Value, tuple[int, ...]]], used: int) -> None:
+            for group, members in phases:
+                for place, number in enumerate(members):
+                    own = replace(run, slots=self._element(slots, used), entry=self._element(group, 1 + ENTRY * place))
+                    used += self._slots_of(number)
+                    self._launch_one(number, own, scope)
+
+        def rest(first: int) -> None:
+            enter(groups[first:], sum(map(self._slots_of, launch.calls[:first])))
+            for phase, (group, members) in enumerate(groups, 1):
+                llvm.StoreOp(self._number(len(members)), group)
+                llvm.StoreOp(group, self._element(head, PHASE * phase + 1))
+            llvm.StoreOp(self._number(len(groups)), head)
+            self._call("tw_together", [run.table, head, run.threads, run.work, run.stride.value(self.i64)])
+
+        if launch.calls[0] not in self.joined.alone:
+            rest(0)
+            return
+        enter(groups[:1], 0)
+        word, _ = next(self.joined.made_by(launch.calls[0]))
+        when(Index(self._word(self.joined_at, word)).eq(0), lambda: rest(1))
 
     def _call(self, name: str, values: Sequence[ir.Value]) -> None:
         ir.Operation.create("llvm.call", operands=list(values), attributes={
@@ -361,10 +369,6 @@ class HostProgram:
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         })
-
-    def _positions(self) -> list[int]:
-        used = {o.place for c in self.plan.calls for o in c.operands} | places_beside_calls(self.plan.steps)
-        return sorted(p.position for p in used if isinstance(p, CallerMemory))
 
     def _room(self, words: Sequence[int], alignment: int = 8) -> ir.Value:
         """Memory for the most of so many words. alignment: in bytes."""
@@ -401,10 +405,13 @@ class HostProgram:
         """The arguments of a kernel of a call. pointer: of an operand; local: the dims of the call."""
         env = run.dims
         for at, p in enumerate(kernel.params):
+            joining = run.joins.get(p.index) if kernel.joins else None
             if p.kind == "pointer":
                 word = pointer(p.index)
+                word = word if joining is None else joining.choose(kernel, joining.sum, word)
             elif p.kind == "stride":
                 word = emit_expr(call.operands[p.index].strides[p.axis], env).value(self.i64)
+                word = word if joining is None or p.axis else joining.choose(kernel, self._number(0), word)
             elif p.kind == "dim":
                 word = local[p.name].value(self.i64)
             elif p.kind == "workspace":
@@ -427,7 +434,7 @@ class HostProgram:
         def fill(kernel_number: int) -> None:
             self._fill_slots(call, tab.kernels[kernel_number], pointer, run, local)
 
-        shared = len({k.params for k in tab.kernels}) == 1
+        shared = len({k.params for k in tab.kernels}) == 1 and not run.joins
         if shared:
             fill(0)
 
@@ -435,9 +442,17 @@ class HostProgram:
             kernel = tab.kernels[chosen.kernel]
             if not shared:
                 fill(chosen.kernel)
-            if number in self.grouped:
+            for joining in run.joins.values():
+                joining.tell(kernel)
+            if number in self.joined.alone:
+                when(all_of([j.at_once(kernel) for j in run.joins.values()]), lambda: start(kernel, chosen),
+                     lambda: self._enter(kernel, call, first + chosen.kernel, local, run))
+            elif number in self.grouped:
                 self._enter(kernel, call, first + chosen.kernel, local, run)
-                return
+            else:
+                start(kernel, chosen)
+
+        def start(kernel: MicroKernel, chosen: Leaf) -> None:
             count = run.threads
             if chosen.threads:
                 count = Index(run.threads).min(chosen.threads).value(self.i64)

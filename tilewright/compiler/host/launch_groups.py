@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import accumulate, pairwise
 
 from tilewright.compiler.host.plan_steps import Launch
@@ -39,6 +39,18 @@ def phase_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) -> 
         sizes[at] += 1
         found.append(at)
     return found
+
+
+def groups_alike(keys: Sequence[tuple[int, Hashable]]) -> list[list[int]]:
+    """Numbers of the calls that are one launch each, in an order that can be run: those of a phase that are alike, where they are
+    LEAST or more. keys: of each call its phase, and what is equal for those that are alike."""
+    groups: dict[tuple[int, Hashable], list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(key, []).append(number)
+    if all(len(group) < LEAST for group in groups.values()):
+        return [[number] for number, _ in enumerate(keys)]
+    found = [groups[at] for at in sorted(groups, key=lambda at: at[0])]
+    return [part for group in found for part in ([group] if len(group) >= LEAST else [[number] for number in group])]
 
 
 def launches_of(sizes: Sequence[int], kinds: Sequence[Kind], first: int) -> list[Launch]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.host.call_tables import MANY
 from tilewright.compiler.host.launch_groups import ALONE
+from tilewright.passes.codegen.emit import gep, integer_type
+from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.linalg.strides import VIEW_OPS, View, Views, dense_strides
 from tilewright.passes.linalg.symbolic import CONSTANT, SymbolicShapes, argument_attributes
-from tilewright.passes.mlir import ir, walk
+from tilewright.passes.mlir import arith, ir, llvm, walk
 from tilewright.runtime.shape import Expr
 
 
@@ -66,3 +68,15 @@ def _same_unit(dense: View, apart: View) -> bool:
 
 def _units(strides: Sequence[Expr]) -> list[bool]:
     return [s.constant == 1 for s in strides]
+
+
+def stride_words(inputs: Sequence[StridedInput], words: ir.Value, dims: Mapping[str, Index]) -> dict[str, Index]:
+    """The strides of inputs whose rows may lie apart: the words there in their order, those of dense rows where a word is 0."""
+    found, i64, at = dict[str, Index](), integer_type(64), 0
+    for given in inputs:
+        for name, dense in zip(given.names, given.dense, strict=True):
+            word = llvm.LoadOp(i64, gep(words, Index(at).value(i64), i64)).result
+            is_dense = arith.cmpi(arith.CmpIPredicate.eq, word, Index(0).value(i64))
+            found[name] = Index(arith.select(is_dense, emit_expr(dense, dims).value(i64), word))
+            at += 1
+    return found

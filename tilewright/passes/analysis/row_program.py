@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilewright.passes.analysis.op_kinds import ROW_COMBINERS
 from tilewright.passes.analysis.parts import parts_of
@@ -259,6 +260,24 @@ class RowProgram:
                 self.sweeps[max(depth - 1, 0)].row_results.append(number)
         while len(self.sweeps) > 1 and self.sweeps[-1].is_empty:  # what the last results are made of is known by then
             self.sweeps.pop()
+
+    def first_reads(self) -> dict[ir.Value, tuple[Place, int]]:
+        """Operands of the region that are read at each row and column, with their places and the first sweep that may read them;
+        those that are read at two places are left out."""
+        found: dict[ir.Value, tuple[Place, int] | None] = {}
+        for op in self.ops:
+            for value, m in zip(op.operands, maps_of(op), strict=True) if op in self.loops else ():
+                at = [position(e) for e in m.results]
+                place = tuple(None if p is None else self.loops[op][p] for p in at)
+                if value in self._made or not isinstance(value.type, ir.RankedTensorType) or set(place) != self._axes:
+                    continue
+                before = found.get(value, (place, self.op_depth(op)))
+                found[value] = (place, min(before[1], self.op_depth(op))) if before is not None and before[0] == place else None
+        return {value: where for value, where in found.items() if where is not None}
+
+    @cached_property
+    def _axes(self) -> set[int | None]:
+        return set(range(len(self.frame)))
 
     def late_reads(self) -> dict[ir.Value, Place]:
         """Operands of the region that elementwise work behind the first sweep reads along the columns, and nothing before it,

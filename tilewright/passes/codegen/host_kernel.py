@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from tilewright.passes.codegen.emit import Memory, gep, integer_type
 from tilewright.passes.codegen.host_memory import HostMemory
@@ -23,12 +24,13 @@ __all__ = ["UNIT", "Grid", "HostKernel"]
 
 @dataclass(frozen=True)
 class Grid:
-    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0), and whether it uses the
-    tile registers of AMX."""
+    """What a family says of its launch: bytes of workspace a thread, guards (expressions that must be 0), whether it uses the
+    tile registers of AMX, and which results in parts it adds up where their stride is 0 (MicroKernel)."""
 
     workspace: Expr = Expr(())  # noqa: RUF009 - frozen
     guards: tuple[Expr, ...] = ()
     tiles: bool = False
+    joins: Literal["", "one", "all"] = ""
 
 
 class HostKernel(KernelFrame):
@@ -93,7 +95,7 @@ class HostKernel(KernelFrame):
     def describe(self, grid: Grid, workload_key: str, family: str, config: str) -> MicroKernel:
         return MicroKernel(symbol=self.symbol, workload=workload_key, family=family, config=config, params=tuple(self.params),
                            grid=(str(self.units), "1", "1"), workspace=str(grid.workspace),
-                           guards=tuple(str(g) for g in grid.guards), tiles=grid.tiles)
+                           guards=tuple(str(g) for g in grid.guards), tiles=grid.tiles, joins=grid.joins)
 
 
 

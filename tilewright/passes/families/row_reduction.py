@@ -35,6 +35,10 @@ class Combiner:
         """The value that changes nothing when combined."""
         return constant(self.wide, neutral(self.name, self.wide), lanes)
 
+    def start(self, lanes: int = 1) -> ir.Value:
+        """What a reduction of its own begins with: as `neutral`, but 0 for a sum, as in models, so that it is never -0."""
+        return constant(self.wide, 0.0, lanes) if self.name == "arith.addf" else self.neutral(lanes)
+
     def __call__(self, value: ir.Value, accumulator: ir.Value) -> ir.Value:
         """Joins two values of the wide type. Sums may contract with a product that feeds them."""
         flags = {"fastmath": _contract()} if self.name == "arith.addf" else {}

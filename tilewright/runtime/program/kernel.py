@@ -84,7 +84,8 @@ class MicroKernel(msgspec.Struct, frozen=True):
     grid: work units per axis (the host uses the first only). guards: expressions that must be 0 for the kernel to be legal.
     workspace: bytes per host thread, or per launch on a GPU. threads, shared_bytes, cluster, persistent, early, then, and what an
     assembler told of all launches, registers of a thread and bytes spilled (0: not asked): GPU only. tiles: does it use the tile
-    registers of AMX, which a process has to ask for (host/tile_permission.py)? object: sha256 of the code.
+    registers of AMX, which a process has to ask for (host/tile_permission.py)? joins: host only; results in parts whose stride
+    from one to the next is 0 are added up onto 0: never, where there is one part, or all parts. object: sha256 of the code.
     """
 
     symbol: str
@@ -105,6 +106,7 @@ class MicroKernel(msgspec.Struct, frozen=True):
     persistent: bool = False
     early: bool = False
     tiles: bool = False
+    joins: Literal["", "one", "all"] = ""
 
     def launches(self) -> tuple[Launch, ...]:
         """Everything that a GPU runs for this kernel, in order."""

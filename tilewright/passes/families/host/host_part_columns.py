@@ -1,7 +1,8 @@
 """Sums down the rows in parts, and what is made of each element, by columns: a work unit has some vectors of columns, all parts.
 
 A part is summed up in registers and written once, in the same order as by units of a part each (host_row_parts.py), so the bits
-are the same. What is read stays in the caches of the thread that has these columns, and so do the parts.
+are the same. What is read stays in the caches of the thread that has these columns, and so do the parts. Where the stride from a
+part to the next is 0 they are joined meanwhile, in the order that a kernel of its own has.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from tilewright.passes.codegen.emit import lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.tiler import Part, Tiler
-from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
+from tilewright.passes.families.host.host_row_emitter import HostRowEmitter, are_joined
 from tilewright.passes.families.row_emitter import At, Store
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import arith, ir
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 
 
@@ -51,21 +52,26 @@ class PartColumns(HostRowEmitter):
                  lambda: self._parts([Index.ramp(first + k * c.lanes, c.lanes) for k in range(c.unroll)], None), rest)
 
         loop(begin, end, 1, unit, index=self.index)
-        return Grid(self.workspace)
+        return Grid(self.workspace, joins="all")
 
     def _parts(self, vectors: Sequence[Index], mask: ir.Value | None) -> None:
         """All parts of these columns."""
         size, rows = self.program.part_rows, self.sizes[self.program.rows[0]]
+        memories = [self.part_memory(op) for op in self.program.sweeps[0].parts]
+        added = [are_joined(memory) for memory, _ in memories]
 
-        def part(number: Index) -> None:
+        def part(number: Index, *before: ir.Value) -> list[ir.Value]:
             self.part = number
-            memories = [self.part_memory(op) for op in self.program.sweeps[0].parts]
-            ends = self._rows(number * size, (number * size + size).min(rows), vectors, mask)
+            made = self._rows(number * size, (number * size + size).min(rows), vectors, mask)
             for k, column in enumerate(vectors):
-                for n, (op, (memory, _)) in enumerate(zip(self.program.sweeps[0].parts, memories, strict=True)):
-                    memory.store(ends[k * len(memories) + n], self.part_coords(op, self._at({}, column)), mask)
+                for n, (op, (memory, joined)) in enumerate(zip(self.program.sweeps[0].parts, memories, strict=True)):
+                    at = k * len(memories) + n
+                    made[at] = arith.select(added[n], joined(made[at], before[at]), made[at])
+                    memory.store(made[at], self.part_coords(op, self._at({}, column)), mask)
+            return made
 
-        loop(0, (rows + (size - 1)) // size, 1, part, index=self.index)
+        start = [joined.start(self.lanes) for _ in vectors for _, joined in memories]
+        loop(0, (rows + (size - 1)) // size, 1, part, start, self.index)
 
     def _rows(self, lo: Index, hi: Index, vectors: Sequence[Index], mask: ir.Value | None) -> list[ir.Value]:
         """What rows [lo, hi) of the first row axis add up to."""

@@ -10,9 +10,23 @@ from tilewright.passes.codegen.emit import Memory, byte_width, constant, element
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.row_emitter import At, Kept, RowEmitter
-from tilewright.passes.mlir import ir, llvm
+from tilewright.passes.families.row_reduction import Combiner
+from tilewright.passes.mlir import arith, ir, llvm
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 from tilewright.runtime.shape import Expr
+
+
+def are_joined(parts: Memory) -> ir.Value:
+    """Are parts to be added up where they lie, which is where the first one does?"""
+    found = parts.strides[0].eq(0)
+    return constant(integer_type(1), int(found)) if isinstance(found, bool) else found
+
+
+def first_of_parts(parts: Memory, joined: Combiner, lanes: int) -> ir.Value:
+    """What a part begins with: what changes nothing, or what the sum begins with."""
+    if joined.name != "arith.addf":
+        return joined.neutral(lanes)
+    return arith.select(are_joined(parts), joined.start(lanes), joined.neutral(lanes))
 
 
 class HostRowEmitter(RowEmitter):

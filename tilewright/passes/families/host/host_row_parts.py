@@ -1,7 +1,8 @@
 """Rows with reductions in parts: what a part has so far lies in the result, and each row that passes by is added to it.
 
 A work unit is one part, so a thread touches the parts of its own units only, and their bits depend on nobody else. Where rows
-need no reduction of their own, several of them go by side by side, and a part is read and written once for all of these.
+need no reduction of their own, several of them go by side by side, and a part is read and written once for all of these. One
+part, whose stride to the next is 0, begins with what a sum begins with: it is the sum (compiler/host/joined_parts.py).
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tilewright.passes.codegen.emit import lane_mask, loop, when
+from tilewright.passes.codegen.emit import byte_width, gep, integer_type, lane_mask, loop, when
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.families.host.host_row_columns import RowColumns, Walk
+from tilewright.passes.families.host.host_row_emitter import first_of_parts
 from tilewright.passes.families.row_emitter import Accumulators, At, Store
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import ir, llvm
+from tilewright.runtime.limits import LINE
+
+_AHEAD = 2048  # bytes; gradients of GELU and a bias, beyond the caches: 512 gain nothing, 1024 half as much
 
 
 class RowParts(RowColumns):
@@ -61,6 +66,8 @@ class RowParts(RowColumns):
 
     def step(self, number: int, at: At, mask: ir.Value | None, accumulators: Accumulators, held: bool = False) -> list[ir.Value]:
         if len(self.beside) < 2:
+            if not self.config.vectors:
+                self._fetch_ahead(number, at)
             return super().step(number, at, mask, accumulators, held)
         parts = {op: self.part_memory(op)[0] for op in self.program.sweeps[number].parts}
         places = {op: self.part_coords(op, at) for op in parts}
@@ -73,6 +80,17 @@ class RowParts(RowColumns):
         self.carried = None
         return list(ends or ())
 
+    def _fetch_ahead(self, number: int, at: At) -> None:
+        """Fetches what a sweep reads and writes first some lines ahead: there is so much work on an element that the CPU itself
+        sees no further than the next."""
+        program, reads = self.program, self.program.first_reads()
+        ahead = [(self.ev.memories[value], place, 0) for value, (place, sweep) in reads.items() if sweep == number]
+        ahead += [(self.kernel.outputs[n], program.result_places[n], 1) for n in program.sweeps[number].results]
+        for memory, place, writes in ahead:
+            address = memory.address([c.base for c in self.coords(place, at)])
+            for line in range(0, self.lanes * byte_width(memory.stored), LINE):
+                llvm.intr_prefetch(gep(address, Index(_AHEAD + line).value(self.index), integer_type(8)), writes, 3, 1)
+
     def _clear(self, op: ir.Operation) -> None:
         """The part starts from what changes nothing."""
         memory, joined = self.part_memory(op)
@@ -80,8 +98,10 @@ class RowParts(RowColumns):
             memory.store(joined.neutral(), [self.part])
             return
 
+        start = first_of_parts(memory, joined, self.lanes)
+
         def store(at: list[Index], mask: ir.Value | None = None) -> None:
-            memory.store(joined.neutral(self.lanes), [self.part, *at], mask)
+            memory.store(start, [self.part, *at], mask)
 
         def nest(at: list[Index], sizes: Sequence[Index]) -> None:
             if len(sizes) > 1:

@@ -7,6 +7,8 @@ down the rows (passes/analysis/parts.py) are added to as rows pass by; a work un
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.passes.analysis.row_program import RowProgram
 from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.kernel_frame import KernelFrame
@@ -32,7 +34,8 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     if config.axis == "lane":
         return kernel.build(lambda begin, end, workspace: RowLanes(kernel, program, config).emit(begin, end, workspace))
     walker = RowParts if program.parts else RowColumns
-    return kernel.build(lambda begin, end, workspace: walker(kernel, program, config).emit(begin, end, workspace))
+    grid = kernel.build(lambda begin, end, workspace: walker(kernel, program, config).emit(begin, end, workspace))
+    return replace(grid, joins="one") if program.parts else grid
 
 
 def tile(frame: KernelFrame, config: HostRowsConfig, tiler: Tiler) -> None:

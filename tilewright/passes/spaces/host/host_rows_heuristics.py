@@ -30,6 +30,9 @@ class Thresholds:
                                   results="xeon-avx512.md: sums down the rows, by parts and by columns")
     wide_by_columns: int = threshold(4, unit="second caches that sums of so many columns read at most for that",
                                      operator="layernorm", results="xeon-avx512.md: sums down the rows, by parts and by columns")
+    narrow_units: int = threshold(1 << 21, unit="bytes of the second cache from which on units beyond it have four vectors of "
+                                  "columns, not eight", operator="layernorm",
+                                  results="xeon-avx512.md, zen5-avx512.md: sums down the rows, by parts and by columns")
     parts_of_a_thread: int = threshold(1, unit="parts a thread up to which units have columns, where elements have results "
                                        "beside the parts", operator="layernorm",
                                        results="xeon-avx512.md: gradients of GELU and a bias, by parts and by columns")
@@ -45,6 +48,9 @@ def default(workload: Workload, limits: HostLimits,
     if workload.part_rows:
         rows = 1 if workload.transcendentals else thresholds.rows_of_parts
         configs = tuple(replace(c, rows=rows, block=workload.part_rows) for c in configs)
+        if workload.transcendentals and limits.vector_registers >= 32:
+            wide = 2 * limits.lanes(_column_bytes(workload))
+            configs = tuple(c if c.vectors else replace(c, lanes=wide, unroll=1) for c in configs)
     if sums_alone(workload):
         return _by_columns(workload, limits, thresholds, configs, root)
     if sums_of_elements(workload):
@@ -55,16 +61,16 @@ def default(workload: Workload, limits: HostLimits,
 def _few_parts(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],
                root: Node) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Sums in parts beside work on elements, of so few long rows that there is hardly a part for each thread: these share
-    columns. A row alone is not worth it."""
+    columns."""
     threads, rows = limits.threads or limits.cores, workload.size("row")
-    across = HostRowsConfig("lane", limits.lanes(_column_bytes(workload)), unroll=2, block=workload.part_rows)
+    across = HostRowsConfig("lane", 2 * limits.lanes(_column_bytes(workload)), unroll=1, block=workload.part_rows)
     columns = workload.size("col").constant or 0
     if threads == 1 or columns < max(thresholds.wide_columns, 2 * threads * across.lanes * across.unroll):
         return configs, root
     most = workload.part_rows * threads * thresholds.parts_of_a_thread
     if rows.constant is not None:
-        return ((across,), Leaf(0)) if 1 < rows.constant <= most else (configs, root)
-    return (*configs, across), switch(str(rows), [(1, root), (most, Leaf(len(configs)))], root)
+        return ((across,), Leaf(0)) if rows.constant <= most else (configs, root)
+    return (*configs, across), switch(str(rows), [(most, Leaf(len(configs)))], root)
 
 
 def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, configs: tuple[HostRowsConfig, ...],
@@ -77,6 +83,8 @@ def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, 
     columns = workload.size("col").constant or 0
     if columns < 2 * (limits.threads or limits.cores) * near.lanes * near.unroll:
         near = beyond
+    elif limits.l2 < thresholds.narrow_units:
+        beyond = near
     bounds = [(near, thresholds.parts_by_columns)]
     if columns >= thresholds.wide_columns:
         bounds.append((beyond, thresholds.wide_by_columns))

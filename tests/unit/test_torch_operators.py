@@ -307,3 +307,18 @@ def test_paths_that_an_example_takes_are_told_with_their_line() -> None:
         tw.compile(model(padded), args=(torch.rand(7, 3), torch.rand(4, 3)), dynamic_shapes=rows)
     with pytest.raises(IngestError, match=r"takes rows = 7 of the example for a fixed number \(.*_operators.py:\d+ in stepped"):
         tw.compile(model(stepped), args=(torch.rand(7, 3), torch.rand(3)), dynamic_shapes=rows)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_places_among_any_number_of_boundaries(right: bool) -> None:
+    """The steps of halves go by the bound of the range, 40,000, and end at the last boundary that there is."""
+
+    def cases(n: int) -> Tensors:
+        bounds = torch.rand(n, generator=torch.Generator().manual_seed(n)).sort()[0]
+        return bounds, torch.cat([bounds[:7], bounds[-1:] + 0.1, torch.tensor([-1.0, 0.5, float("nan"), float("inf")])])
+
+    rows = torch.export.Dim("n", min=1, max=40000)
+    run = tw.compile(model(lambda x, y: torch.searchsorted(x, y, right=right)), args=tuple(cases(9)),
+                     dynamic_shapes=({0: rows}, {0: torch.export.Dim("m", min=1, max=64)}))
+    for n in (1, 2, 31, 33, 1000, 40000):
+        assert torch.equal(run(*cases(n)), torch.searchsorted(*cases(n), right=right)), n

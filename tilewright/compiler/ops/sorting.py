@@ -63,12 +63,13 @@ def searchsorted(boundaries: Tensor, values: Tensor, right: bool = False) -> Ten
         found = region.value(0, "i64")
         for bit in reversed(range(int(most).bit_length())):
             further = found + (1 << bit)
-            bound = element(region, boundaries, [place_of(boundaries, 0, further - 1, False)]).cast(kind)
+            last = (further - 1).minimum(all_ - 1)
+            bound = element(region, boundaries, [place_of(boundaries, 0, last, False)]).cast(kind)
             found = region.select(further.compare("le", all_) & stands(bound, value), further, found)
         return found
 
-    loops, most = [f"d{i}" for i in range(rank)], g.bounds(boundaries.dims[0])[1]
-    if most < _MOST_SEARCHED:
+    loops, (least, most) = [f"d{i}" for i in range(rank)], g.bounds(boundaries.dims[0])
+    if 1 <= least and most < _MOST_SEARCHED:
         return g.generic([(values, loops)], (g.empty(DType.I64, values.dims), loops), ["parallel"] * rank, searched)
     into = (g.filled(0, DType.I64, values.dims), loops)
     return g.generic([(boundaries, [f"d{rank}"]), (values, loops)], into, ["parallel"] * rank + ["reduction"], counted)

@@ -77,6 +77,21 @@ def test_results_that_are_no_run_in_memory() -> None:
     assert not out[..., :2].any() and not out[..., 6:].any()
 
 
+@pytest.mark.parametrize("element,count,lanes", [("f32", 2, 16), ("f32", 3, 16), ("f16", 5, 16), ("f64", 4, 8), ("i8", 7, 16)])
+def test_tensors_joined_element_by_element(element: str, count: int, lanes: int) -> None:
+    """Pairs of complex numbers, for one: the elements of the first, second and further tensors in turns."""
+    part, whole = T(element, ("N", 1), 0), T(element, ("N", count))
+    names = [f"x{i}" for i in range(count)]
+    joined = f"%y = tensor.concat dim(1) {', '.join('%' + n for n in names)} : ({', '.join([part.type()] * count)}) -> {whole.type()}"
+    kernel = load(workload(dict.fromkeys(names, part), ("N",), joined, {"y": whole}), f"generic{{lanes={lanes} chunk=128}}", "host")
+    kind, random = np.dtype(NUMPY[element]), np.random.default_rng(count)
+    for n in (0, 1, 15, 16, 17, 333):
+        parts = [random.integers(-9, 9, (n, 1)).astype(kind) for _ in names]
+        out = guarded((n, count), kind)
+        kernel([at_edge(p) for p in parts], {"N": n}, [out], 3)
+        np.testing.assert_array_equal(out.astype("f8"), np.concatenate(parts, 1).astype("f8"))
+
+
 def test_what_is_interleaved() -> None:
     """Fewer elements than lanes, which lie beside the axis of the vectors, without a large odd factor."""
     tiles = TransposeTiles(0, None, 2, 3, (0, 3, 1, 2))  # type: ignore[arg-type]

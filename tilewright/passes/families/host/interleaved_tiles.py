@@ -1,7 +1,7 @@
 """Copies to few elements along the result: vectors along the source's unit axis, interleaved in registers.
 
-These are transpositions, of which square tiles would store a piece of a vector at a time (transpose_tiles.py), and elements that
-are repeated (nearest resampling by whole factors). Results are stored as whole vectors, since the result's last two axes are one
+These are transpositions, of which square tiles would store a piece of a vector at a time (transpose_tiles.py), elements that are
+repeated (nearest resampling by whole factors), and tensors that are joined element by element (pairs of complex numbers). Results are stored as whole vectors, since the result's last two axes are one
 run in memory.
 """
 
@@ -185,6 +185,9 @@ def _reads(value: ir.Value) -> list[tuple[ir.Value, list[int | None]]] | None:
         return [(value, list(range(ir.RankedTensorType(value.type).rank)))]
     if op.name == "tensor.empty":
         return []
+    if op.name == "tensor.concat":
+        parts = [_reads(v) for v in op.operands]
+        return None if any(part is None for part in parts) else [read for part in parts if part is not None for read in part]
     if op.name != "linalg.generic" or "reduction" in iterator_kinds(op) or len(op.results) != 1:
         return None
     if any(inner.name in ("linalg.index", "tensor.extract") for inner in operations(body(op))):

@@ -82,8 +82,10 @@ def test_tensors_joined_element_by_element(element: str, count: int, lanes: int)
     """Pairs of complex numbers, for one: the elements of the first, second and further tensors in turns."""
     part, whole = T(element, ("N", 1), 0), T(element, ("N", count))
     names = [f"x{i}" for i in range(count)]
-    joined = f"%y = tensor.concat dim(1) {', '.join('%' + n for n in names)} : ({', '.join([part.type()] * count)}) -> {whole.type()}"
-    kernel = load(workload(dict.fromkeys(names, part), ("N",), joined, {"y": whole}), f"generic{{lanes={lanes} chunk=128}}", "host")
+    types = f"({', '.join([part.type()] * count)}) -> {whole.type()}"
+    joined = f"%y = tensor.concat dim(1) {', '.join('%' + n for n in names)} : {types}"
+    module = workload(dict.fromkeys(names, part), ("N",), joined, {"y": whole})
+    kernel = load(module, f"generic{{lanes={lanes} chunk=128}}", "host")
     kind, random = np.dtype(NUMPY[element]), np.random.default_rng(count)
     for n in (0, 1, 15, 16, 17, 333):
         parts = [random.integers(-9, 9, (n, 1)).astype(kind) for _ in names]

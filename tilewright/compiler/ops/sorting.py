@@ -69,7 +69,7 @@ def searchsorted(boundaries: Tensor, values: Tensor, right: bool = False) -> Ten
         return found
 
     loops, (least, most) = [f"d{i}" for i in range(rank)], g.bounds(boundaries.dims[0])
-    if 1 <= least and most < _MOST_SEARCHED:
+    if least >= 1 and most < _MOST_SEARCHED:
         return g.generic([(values, loops)], (g.empty(DType.I64, values.dims), loops), ["parallel"] * rank, searched)
     into = (g.filled(0, DType.I64, values.dims), loops)
     return g.generic([(boundaries, [f"d{rank}"]), (values, loops)], into, ["parallel"] * rank + ["reduction"], counted)

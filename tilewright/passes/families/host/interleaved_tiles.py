@@ -1,8 +1,8 @@
 """Copies to few elements along the result: vectors along the source's unit axis, interleaved in registers.
 
 These are transpositions, of which square tiles would store a piece of a vector at a time (transpose_tiles.py), elements that are
-repeated (nearest resampling by whole factors), and tensors that are joined element by element (pairs of complex numbers). Results are stored as whole vectors, since the result's last two axes are one
-run in memory.
+repeated (nearest resampling by whole factors), and tensors joined element by element (pairs of complex numbers). Results are
+stored as whole vectors, since the result's last two axes are one run in memory.
 """
 
 from __future__ import annotations

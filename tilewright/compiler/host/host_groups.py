@@ -3,9 +3,9 @@
 Each call has an entry of four words: its work in units of GRAIN, the work units of its kernel, the kernel, its slots. Threads
 take the work of a phase in pieces, so that they share it by what it takes, and whoever has a piece runs those units of the
 kernels that begin there. Who finds none left waits until all of the phase is done, then goes on with the next one. Nobody waits
-who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result. One thread takes
-all of a phase at once. Phases of little work at the end are the caller's alone: the others leave before, so that nobody else
-reads the words that it waits for.
+who has work, so a phase ends with any number of threads; which thread ran a unit has no influence on its result. One thread alone
+runs the calls in their order. Phases of little work at the end are the caller's alone: the others leave before, so that nobody
+else reads the words that it waits for.
 """
 
 from __future__ import annotations
@@ -188,6 +188,46 @@ $PAUSE
   llvm.return
 }
 $LENGTHS
+llvm.func internal @tw_in_turn(%head: !llvm.ptr, %workspace: !llvm.ptr) {
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %width = llvm.mlir.constant(PHASE : i64) : i64
+  %entry_words = llvm.mlir.constant(ENTRY : i64) : i64
+  %count = llvm.load %head : !llvm.ptr -> i64
+  llvm.br ^phase(%one : i64)
+^phase(%number: i64):
+  %at = llvm.mul %number, %width : i64
+  %phase = llvm.getelementptr %head[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %group_at = llvm.getelementptr %phase[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
+  %calls = llvm.load %group : !llvm.ptr -> i64
+  llvm.br ^call(%zero : i64)
+^call(%call: i64):
+  %skipped = llvm.mul %call, %entry_words : i64
+  %behind = llvm.add %skipped, %one : i64
+  %entry = llvm.getelementptr %group[%behind] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %units_at = llvm.getelementptr %entry[UNITS] : (!llvm.ptr) -> !llvm.ptr, i64
+  %units = llvm.load %units_at : !llvm.ptr -> i64
+  %second = llvm.add %call, %one : i64
+  %more = llvm.icmp "slt" %second, %calls : i64
+  %any = llvm.icmp "sgt" %units, %zero : i64
+  llvm.cond_br %any, ^run, ^next
+^run:
+  %kernel_at = llvm.getelementptr %entry[KERNEL] : (!llvm.ptr) -> !llvm.ptr, i64
+  %kernel = llvm.load %kernel_at : !llvm.ptr -> !llvm.ptr
+  %slots_at = llvm.getelementptr %entry[SLOTS] : (!llvm.ptr) -> !llvm.ptr, i64
+  %slots = llvm.load %slots_at : !llvm.ptr -> !llvm.ptr
+  llvm.call %kernel(%slots, %zero, %units, %workspace) : !llvm.ptr, (!llvm.ptr, i64, i64, !llvm.ptr) -> ()
+  llvm.br ^next
+^next:
+  llvm.cond_br %more, ^call(%second : i64), ^following
+^following:
+  %later = llvm.add %number, %one : i64
+  %left = llvm.icmp "sle" %later, %count : i64
+  llvm.cond_br %left, ^phase(%later : i64), ^exit
+^exit:
+  llvm.return
+}
 llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i64, %work: !llvm.ptr, %stride: i64)
     attributes {passthrough = ["noinline"]} {
   %zero = llvm.mlir.constant(0 : i64) : i64
@@ -197,9 +237,9 @@ llvm.func internal @tw_together(%table: !llvm.ptr, %head: !llvm.ptr, %threads: i
   %small = llvm.mlir.constant(PIECES : i64) : i64
   %claim = llvm.mlir.constant(CLAIM : i64) : i64
   %bits = llvm.mlir.constant(31 : i64) : i64
-  %single = llvm.icmp "eq" %threads, %one : i64
   %count = llvm.load %head : !llvm.ptr -> i64
-  llvm.br ^phase(%one, %one, %zero, %zero : i64, i64, i64, i64)
+  %single = llvm.icmp "eq" %threads, %one : i64
+  llvm.cond_br %single, ^in_turn, ^phase(%one, %one, %zero, %zero : i64, i64, i64, i64)
 ^phase(%number: i64, %useful: i64, %before: i64, %large: i64):
 $FIELDS
   %group = llvm.load %group_at : !llvm.ptr -> !llvm.ptr
@@ -223,8 +263,7 @@ $FIELDS
   %each = llvm.add %scale, %one : i64
   %up = llvm.add %sum, %scale : i64
   %claims = llvm.udiv %up, %each : i64
-  %whole = llvm.or %little, %single : i1
-  %least = llvm.select %whole, %claims, %claim : i1, i64
+  %least = llvm.select %little, %claims, %claim : i1, i64
   llvm.store %claims, %phase : i64, !llvm.ptr
   llvm.store %sum, %total_at : i64, !llvm.ptr
   llvm.store %claims, %claims_at : i64, !llvm.ptr
@@ -238,6 +277,12 @@ $FIELDS
   %phases = llvm.icmp "slt" %number, %count : i64
   llvm.cond_br %phases, ^phase(%following, %used, %all, %last_large : i64, i64, i64, i64), ^launch
 ^launch:
+  %alone = llvm.icmp "eq" %used, %one : i64
+  llvm.cond_br %alone, ^in_turn, ^share
+^in_turn:
+  llvm.call @tw_in_turn(%head, %work) : (!llvm.ptr, !llvm.ptr) -> ()
+  llvm.return
+^share:
   %threads_at = llvm.getelementptr %head[1] : (!llvm.ptr) -> !llvm.ptr, i64
   llvm.store %used, %threads_at : i64, !llvm.ptr
   %shared_at = llvm.getelementptr %head[2] : (!llvm.ptr) -> !llvm.ptr, i64

@@ -63,9 +63,10 @@ def _few_parts(workload: Workload, limits: HostLimits, thresholds: Thresholds, c
     """Sums in parts beside work on elements, of so few long rows that there is hardly a part for each thread: these share
     columns."""
     threads, rows = limits.threads or limits.cores, workload.size("row")
-    across = HostRowsConfig("lane", 2 * limits.lanes(_column_bytes(workload)), unroll=1, block=workload.part_rows)
-    columns = workload.size("col").constant or 0
-    if threads == 1 or columns < max(thresholds.wide_columns, 2 * threads * across.lanes * across.unroll):
+    columns, lanes = workload.size("col").constant or 0, limits.lanes(_column_bytes(workload))
+    vectors = 4 if limits.vector_registers >= 32 and columns >= 8 * threads * lanes else 2
+    across = HostRowsConfig("lane", vectors * lanes, unroll=1, block=workload.part_rows)
+    if threads == 1 or columns < max(thresholds.wide_columns, 2 * threads * across.lanes):
         return configs, root
     most = workload.part_rows * threads * thresholds.parts_of_a_thread
     if rows.constant is not None:

@@ -19,6 +19,9 @@ def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
     return list(ops.sort(x, axis, descending)) if x.rank else [x, x.graph.filled(0, DType.I64, [])]
 
 
+_FEW = 64  # smallest elements that are found without sorting all of them
+
+
 @register("torch", "aten.sort.default")
 def sort(context: Context, x: ops.Tensor, axis: int = -1, descending: bool = False) -> list[ops.Tensor]:
     """The elements in order, and where they stood."""
@@ -46,7 +49,8 @@ def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool 
 @register("torch", *names("kthvalue"))
 def kthvalue(context: Context, x: ops.Tensor, k: int, axis: int = -1, keepdims: bool = False) -> list[ops.Tensor]:
     """The k-th smallest element, and where it stands."""
-    values, places = _sorted(x, axis, False)
+    few = x.rank and k <= _FEW
+    values, places = ops.topk(x, k, axis, largest=False) if few else _sorted(x, axis, False)
     return _at(values, places, axis, Expr.of(k - 1), keepdims)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import incubator
+import kept_code
 import lit_runner
 import llvm_level
 import pytest
@@ -93,9 +94,10 @@ def _is_whole(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A part of the tests, and those that are named or marked so, build and start their helpers as users do: with LLVM's level
-    as shipped, and as processes of their own."""
+    as shipped, and as processes of their own. What LLVM made in an earlier run is taken from there but with --whole."""
     is_plain = _is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid)
     llvm_level.build_as_shipped(is_plain or item.get_closest_marker("as_shipped") is not None)
+    kept_code.keep(not _is_whole(item.config))
     incubator.fork_helpers(not (is_plain or item.get_closest_marker("started") is not None))
 
 

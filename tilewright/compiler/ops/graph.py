@@ -222,6 +222,13 @@ class Graph:
             fits = self.emitter.emit(f"arith.cmpi eq, {over}, {none} : index")
             self.emitter.lines.append(f'cf.assert {fits}, "{message}"')
 
+    def require_other(self, a: Expr, value: int, message: str) -> None:
+        """States a != value: a check of every call, dropped where the ranges prove it."""
+        lo, hi = self.bounds(a)
+        if lo <= value <= hi:
+            differs = self.emitter.emit(f"arith.cmpi ne, {self.emitter.index(a)}, {self.emitter.index(Expr.of(value))} : index")
+            self.emitter.lines.append(f'cf.assert {differs}, "{message}"')
+
     def output(self, *tensors: Tensor, name: str | None = None) -> None:
         """Append results. `name` is for one tensor; a result without one is called by its position, "result0"."""
         if name is not None and (len(tensors) != 1 or name in self._output_names):

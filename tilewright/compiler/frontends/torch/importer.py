@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch import complex_numbers, symbolic_floats
 from tilewright.compiler.frontends.torch import operators as _operators  # noqa: F401 - fills the table
 from tilewright.compiler.frontends.torch.complex_numbers import Complex
+from tilewright.compiler.frontends.torch.constant_nodes import constant_value
 from tilewright.compiler.frontends.torch.constants import Constants
 from tilewright.compiler.frontends.torch.context import Context, location, operator_name, refuse_unknown
 from tilewright.compiler.frontends.torch.control_flow import CONTROL, build_control
@@ -30,8 +31,8 @@ from tilewright.compiler.frontends.torch.exported import (
     ELEMENTS,
     INLINED,
     export_module,
-    given_names,
     given_ranges,
+    given_sizes,
     makes_tensors,
     with_known_operators,
 )
@@ -71,7 +72,7 @@ def import_torch(
         if args is None and kwargs is None:
             raise OptionError(f"{type(model).__name__}: an nn.Module needs args=(...), example inputs to export it with")
         program = export_module(model, args or (), kwargs or {}, dynamic_shapes, ranges)
-        given = given_names(model, args or (), kwargs or {}, dynamic_shapes)
+        given = given_sizes(model, args or (), kwargs or {}, dynamic_shapes)
         ranges = {**given_ranges(model, args or (), kwargs or {}, dynamic_shapes), **ranges}
     else:
         program = model
@@ -81,15 +82,16 @@ def import_torch(
 @dataclass
 class _Import:
     program: ExportedProgram
-    given: Sequence[Mapping[int, str]]
+    given: Sequence[Mapping[int, Expr]]
     ranges: Mapping[str, Dim]
 
     def run(self) -> ImportedModel:
         self.dims = program_dims(self.program, self.given, self.ranges)
         self.graph = ops.Graph(ranges={n: (d.lo, d.hi) for n, d in self.dims.ranges.items()})
-        self.sizes = Sizes(self.dims.names, self.graph)
+        self.sizes = Sizes(self.dims.names, self.graph, dict(self.dims.derived))
         self.elements = KnownElements()
         self.constants = Constants(self.graph)
+        self.weights: dict[str, torch.Tensor] = {}  # by the name of their placeholder
         self.state: dict[str, str] = {}  # name of the input -> what holds its new value
         inputs = self._inputs()
         arguments = self._arguments()
@@ -157,6 +159,7 @@ class _Import:
                 continue
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 held[name] = _Held(self.constants, str(spec.target), self._stored(str(spec.target)))
+                self.weights[name] = held[name].value
             elif spec.kind is not InputKind.USER_INPUT:
                 raise IngestError(f"input {name} of the program is a {spec.kind.name}, which is not compiled; pass tensors only")
         return held
@@ -199,6 +202,12 @@ class _Import:
         if name in INLINED:
             return self._inlined(node, name, args)
         context = Context(self.graph, self.sizes, node)
+        if name not in lowerings("torch") and name not in CONTROL:
+            value = constant_value(node, self.weights)
+            if isinstance(value, torch.Tensor):
+                return self.constants.tensor(node.name, value)
+            if value is not None:
+                return [self.constants.tensor(f"{node.name}.{i}", v) for i, v in enumerate(value)]
         try:
             if name in CONTROL:
                 return _checked(context, build_control(context, name, args, self._nested), meta)
@@ -353,6 +362,12 @@ def _restated(context: Context, made: Any, result: int) -> Any:
     if made.dtype is not kind or made.rank != len(wanted):
         raise IngestError(f"{context.operator} at {location(context.node)}: its function gave {made.dtype.value} of rank "
                           f"{made.rank}, and PyTorch {kind.value} of rank {len(wanted)}")
+    for axis, (own, theirs) in enumerate(zip(made.dims, wanted, strict=True)):
+        at = context.sizes.difference(own, theirs)
+        if at is not None:
+            values = ", ".join(f"{n} = {v}" for n, v in at.items())
+            context.refuse(f"axis {axis} of its result has {own} elements, and torch.export took {theirs} by the example, "
+                           f"another number at {values}", "give the dims a range in which they agree")
     return made if made.dims == wanted else _with_dims(made, wanted)
 
 

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tilewright.runtime.errors import IngestError
 
@@ -19,24 +18,20 @@ _PACKED = ("{}: packed sequences are not compiled, since how many rows a step ha
 _OPTIONS = "bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
 
 
-class RecurrentLayers(TorchFunctionMode):  # type: ignore[misc]
-    """Calls of torch.lstm, gru, rnn_tanh and rnn_relu on padded sequences whose length is a symbol are calls of operators of the
-    same name in the namespace `tilewright`.
+def recurrent(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """What is called in place of torch.lstm, gru, rnn_tanh or rnn_relu on padded sequences whose length is a symbol: the operator
+    of the same name in the namespace `tilewright`; None for all other calls.
 
     Raises:
         IngestError: sequences are packed.
     """
-
-    def __torch_function__(self, function: Any, types: Any, args: Sequence[Any] = (),
-                           kwargs: Mapping[str, Any] | None = None) -> Any:
-        name = getattr(function, "__name__", "")
-        if name == "_pack_padded_sequence" or (name in _TENSORS and len(args) > 3 and isinstance(args[3], list | tuple)):
-            raise IngestError(_PACKED.format(name))
-        if name in _TENSORS and not kwargs and len(args) == 9 and isinstance(args[3], bool):
-            x, batch_first = args[0], args[8]
-            if isinstance(x.shape[1 if batch_first else 0], torch.SymInt):
-                return operators()[name](*args)
-        return function(*args, **(kwargs or {}))
+    if name == "_pack_padded_sequence" or (name in _TENSORS and len(args) > 3 and isinstance(args[3], list | tuple)):
+        raise IngestError(_PACKED.format(name))
+    if name in _TENSORS and not kwargs and len(args) == 9 and isinstance(args[3], bool):
+        x, batch_first = args[0], args[8]
+        if isinstance(x.shape[1 if batch_first else 0], torch.SymInt):
+            return operators()[name]
+    return None
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -15,46 +15,74 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from tilewright.runtime.program.structure import NONE, Structure
-from tilewright.runtime.shape import Dim
+from tilewright.runtime.shape import Dim, Expr
 
 UNBOUNDED = 1 << 16  # the largest value of a dim whose program states no bound
 
 
 @dataclass(frozen=True)
 class ProgramDims:
-    """names: the dim of every symbol of the inputs' shapes. ranges: dim -> its range."""
+    """names: the dim of every symbol of the inputs' shapes. ranges: dim -> its range. derived: what symbols are that are no dims
+    by themselves, such as 2*h."""
 
     names: Mapping[sympy.Symbol, str]
     ranges: Mapping[str, Dim]
+    derived: Mapping[sympy.Symbol, Expr] = field(default_factory=dict)
 
 
-def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, str]], wanted: Mapping[str, Dim]) -> ProgramDims:
+def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, Expr]], wanted: Mapping[str, Dim]) -> ProgramDims:
     """Names the symbols of a program's inputs.
 
     Args:
-        given: for every leaf of the inputs: axis -> name that the user gave its dim.
+        given: for every leaf of the inputs: axis -> the size that the user gave it: a dim, or a form of one such as 2*h.
         wanted: ranges that take the place of the program's own, by name or by place, "input_ids.1".
 
     A dim without a name is called after the first input that has it, `input_ids_1`. A program that was traced for sizes from 2
     on is right for 1, too: 2 is where torch.export lets every dim begin that has no other bound.
     """
     names: dict[sympy.Symbol, str] = {}
+    derived: dict[sympy.Symbol, Expr] = {}
     inputs = user_placeholders(program)
     sizes = [(number, axis, size) for number, node in enumerate(inputs) for axis, size in enumerate(_sizes(node))]
     for number, axis, size in sizes:
         symbols = sorted(size.free_symbols, key=str)
         if len(symbols) == 1 and number < len(given) and axis in given[number]:
-            names.setdefault(symbols[0], given[number][axis])
+            wished = given[number][axis]
+            names.setdefault(symbols[0], next(iter(wished.symbols)))
+            if wished.symbol is None and isinstance(size, sympy.Symbol):
+                derived[size] = wished
+    extra = _solved(sizes, given, names, derived, wanted)
     for number, axis, size in sizes:
-        if isinstance(size, sympy.Symbol) and size not in names:
+        if isinstance(size, sympy.Symbol) and size not in names and size not in derived:
             names[size] = _free(f"{inputs[number].name}_{axis}", names.values())
     for _, _, size in sizes:
-        for symbol in sorted(size.free_symbols, key=str):
+        for symbol in sorted(size.free_symbols - derived.keys(), key=str):
             names.setdefault(symbol, _free(str(symbol), names.values()))
     places = {f"{argument}.{axis}": size for number, axis, size in sizes for argument in (inputs[number].name, f"arg{number}")}
     asked = {size: wanted[place] for place, size in places.items() if place in wanted}
     ranges = {name: wanted.get(name) or asked.get(symbol) or _range(program, symbol) for symbol, name in names.items()}
-    return ProgramDims(names, ranges)
+    return ProgramDims(names, {**ranges, **extra}, derived)
+
+
+def _solved(
+    sizes: Sequence[tuple[int, int, Any]], given: Sequence[Mapping[int, Expr]], names: Mapping[sympy.Symbol, str],
+    derived: dict[sympy.Symbol, Expr], wanted: Mapping[str, Dim]
+) -> dict[str, Dim]:  # fmt: skip
+    """Dims of the user that torch.export has replaced, as the past of a cache by mask - step: the symbol that it kept, which the
+    user has not named, is derived from them. Their ranges."""
+    found: dict[str, Dim] = {}
+    for number, axis, size in sizes:
+        wished = given[number].get(axis) if number < len(given) else None
+        name = wished.symbol if wished is not None else None
+        if name is None or name not in wanted or name in names.values() or not isinstance(size, sympy.Add):
+            continue
+        own = [s for s in size.args if isinstance(s, sympy.Symbol) and s not in names and s not in derived]
+        rest = [a.as_coeff_Mul() for a in size.args if a not in own]
+        if len(own) == 1 and all(s == 1 or s in names for _, s in rest):
+            terms = (Expr.of(int(c)) if s == 1 else Expr.dim(names[s]) * int(c) for c, s in rest)
+            derived[own[0]] = Expr.dim(name) - sum(terms, Expr.of(0))
+            found[name] = wanted[name]
+    return found
 
 
 def user_placeholders(program: ExportedProgram) -> list[torch.fx.Node]:

@@ -167,12 +167,29 @@ def _by_slices(
 @register("torch", *names("index_put", "_unsafe_index_put"))
 def index_put(context: Context, x: ops.Tensor, indices: Indices, values: ops.Tensor, accumulate: bool = False) -> ops.Tensor:
     """x[indices] = values, or += on request."""
-    mask = indices[0]
-    if len(indices) == 1 and mask is not None and mask.dtype is DType.I1 and not accumulate and not values.rank:
-        wide = ops.reshape(mask, [*mask.dims, *[Expr.of(1)] * (x.rank - mask.rank)])
-        return ops.masked_fill(x, wide, values)
+    masks = [a for a, t in enumerate(indices) if t is not None and t.dtype is DType.I1]
+    if len(masks) == 1 and all(t is None for a, t in enumerate(indices) if a != masks[0]):
+        return _masked_put(context, x, indices[masks[0]], masks[0], values, accumulate)
     _no_mask(context, indices)
     return ops.index_put(x, indices, values, reduce=_reduction(x, "add" if accumulate else None))
+
+
+def _masked_put(
+    context: Context, x: ops.Tensor, mask: ops.Tensor | None, axis: int, values: ops.Tensor, accumulate: bool
+) -> ops.Tensor:
+    """x[:, mask] = values, the mask over the axes from `axis` on; the values are the same at all its places."""
+    assert mask is not None
+    behind = x.rank - axis - mask.rank
+    given = [*[Expr.of(1)] * (1 + axis + behind - values.rank), *values.dims]
+    if given[axis] != Expr.of(1):
+        context.refuse("it writes as many values as the mask has places, a number that depends on data",
+                       "use torch.where with a tensor of the whole shape")
+    there = ops.reshape(mask, [*mask.dims, *[Expr.of(1)] * behind])
+    spread = ops.reshape(values, [*given[:axis], *[Expr.of(1)] * mask.rank, *given[axis + 1 :]])
+    new = ops.cast(spread, x.dtype)
+    if accumulate:
+        new = x.graph.pointwise("sum", lambda a, b: a | b if a.kind == "i1" else a + b, x, new)
+    return ops.where(there, new, x)
 
 
 @register("torch", *names("_unsafe_masked_index_put_accumulate"))

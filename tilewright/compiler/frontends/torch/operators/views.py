@@ -22,12 +22,20 @@ from tilewright.runtime.tensor import DType
     "aten.flatten.using_ints",
     "aten.unflatten.int",
     "aten.unsqueeze.default",
-    "aten.squeeze.default",
-    "aten.squeeze.dim",
-    "aten.squeeze.dims",
     "aten.ravel.default",
 )
 def reshape(context: Context, x: ops.Tensor, *_: Any, **__: Any) -> ops.Tensor:
+    return ops.reshape(x, context.shape())
+
+
+@register("torch", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(context: Context, x: ops.Tensor, dims: int | Sequence[int] | None = None) -> ops.Tensor:
+    """Without axes of one element; a size that may be 1 or not is one that stays, and calls at which it is 1 are refused."""
+    asked = range(x.rank) if dims is None else [dims] if isinstance(dims, int) else dims
+    for axis in asked if x.rank else ():
+        if x.dims[axis].constant is None:
+            x.graph.require_other(x.dims[axis], 1, f"squeeze: axis {axis % x.rank} is dropped where it is 1, and this model was "
+                                  "traced where it is not; name the axes that are always 1, as in x.squeeze(2)")
     return ops.reshape(x, context.shape())
 
 
@@ -96,6 +104,11 @@ def _parts(context: Context, x: ops.Tensor, dim: int) -> list[ops.Tensor]:
         count = context.shape(number)[dim]
         found.append(ops.narrow(x, dim, begin, count))
         begin = begin + count
+    at = context.sizes.difference(begin, x.dims[dim])
+    if at is not None:
+        values = ", ".join(f"{n} = {v}" for n, v in at.items())
+        context.refuse(f"its results have {begin} elements of {x.dims[dim]}, as for the example, and others at {values}",
+                       "take the parts by x.narrow, or give a range in which they are alike")
     return found
 
 

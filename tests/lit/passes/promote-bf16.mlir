@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass "promote-bf16" | filecheck %s
 // RUN: tilewright opt %s --pass "promote-bf16{keep-conversion=true}" | filecheck %s --check-prefix=KEEP
+// RUN: tilewright opt %s --pass "promote-bf16{keep-conversion=true flushes=true}" | filecheck %s --check-prefix=FLUSH
 
 // CHECK-LABEL: func.func @add
 // CHECK-COUNT-2: arith.extf %{{.+}} : vector<16xbf16> to vector<16xf32>
@@ -12,6 +13,20 @@
 func.func @add(%a: vector<16xbf16>, %b: vector<16xbf16>) -> vector<16xbf16> {
   %0 = arith.addf %a, %b : vector<16xbf16>
   return %0 : vector<16xbf16>
+}
+
+// An instruction that takes denormal numbers for zeros rounds what was computed, not what is only converted.
+// FLUSH-LABEL: func.func @converted
+// FLUSH: arith.cmpf uno, %{{.+}} : vector<16xf32>
+// FLUSH: arith.mulf
+// FLUSH: arith.truncf %{{.+}} : vector<16xf32> to vector<16xbf16>
+// FLUSH-NOT: arith.cmpf
+// FLUSH: return
+func.func @converted(%a: vector<16xf32>) -> (vector<16xbf16>, vector<16xbf16>) {
+  %0 = arith.truncf %a : vector<16xf32> to vector<16xbf16>
+  %1 = arith.mulf %a, %a : vector<16xf32>
+  %2 = arith.truncf %1 : vector<16xf32> to vector<16xbf16>
+  return %0, %2 : vector<16xbf16>, vector<16xbf16>
 }
 
 // f32 to f16 is an instruction everywhere.

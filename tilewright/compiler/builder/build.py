@@ -52,7 +52,8 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, n
     masks = gpu or {"avx512f", "avx512vl"} <= features
     expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, lookup="avx2" in features, ptx=gpu,
                         divide=gpu and rounded)
-    own = [expand, *([PromoteBf16(keep_conversion=gpu)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
+    flushes = "avx512bf16" in features
+    own = [expand, *([PromoteBf16(gpu or flushes, flushes)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
     early = gpu and GpuLimits.of(target.arch).version >= _EARLY
     return [Tile(config), EmitMicroKernel(symbol, workload_key, early), *own, *lowering_passes(gpu)]
 

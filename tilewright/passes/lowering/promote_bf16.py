@@ -13,22 +13,26 @@ from typing import ClassVar
 from tilewright.passes.base import Pass
 from tilewright.passes.lowering.arithmetic import Real, element_of, with_element
 from tilewright.passes.lowering.fp8 import from_fp8, is_fp8, to_fp8
-from tilewright.passes.mlir import arith, attributes, ir, walk
+from tilewright.passes.mlir import arith, attributes, ir, owner, walk
 
 _COMPUTED = frozenset(
     [f"arith.{op}" for op in ("addf", "subf", "mulf", "divf", "remf", "maximumf", "minimumf", "maxnumf", "minnumf")]
     + ["math.fma", "vector.fma", "vector.reduction"])
 _SIGNS = ("arith.negf", "math.absf", "math.copysign")  # of bits that LLVM knows as f16 and bf16, and not as 8-bit floats
 _INTEGER_RESULT = ("arith.cmpf", "arith.fptosi", "arith.fptoui")
+_MOVED = ("arith.select", "arith.extf", "vector.shuffle", "vector.broadcast", "vector.extract", "arith.bitcast")
 _FROM_INTEGER = ("arith.sitofp", "arith.uitofp")
 
 
 @dataclass(frozen=True)
 class PromoteBf16(Pass):
-    """keep_conversion: leave f32 to bf16 to a target that has an instruction; else integer arithmetic, ties to even."""
+    """keep_conversion: leave f32 to bf16 to a target that has an instruction; else integer arithmetic, ties to even. flushes: the
+    instruction takes denormal numbers for zeros (AVX-512 BF16), so only what was computed is left to it; a plain conversion of
+    what lies in memory is exact."""
 
     name: ClassVar[str] = "promote-bf16"
     keep_conversion: bool = False
+    flushes: bool = False
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
@@ -66,7 +70,7 @@ class PromoteBf16(Pass):
         source, target = op.operands[0], op.results[0].type
         if element_of(source.type).width == 64:
             return self._narrow(_odd_f32(Real(source)), target)
-        return None if self._is_native(target) else self._narrow(_widened(source), target)
+        return None if self._is_native(target, source) else self._narrow(_widened(source), target)
 
     def _extended(self, op: ir.Operation) -> ir.Value:
         """An 8-bit float in a wider type, exactly."""
@@ -80,14 +84,24 @@ class PromoteBf16(Pass):
         """An f32 value rounded to a smaller type."""
         if is_fp8(target):
             return to_fp8(Real(value), target)
-        return arith.truncf(target, value) if self._is_native(target) else _to_bf16(Real(value)).value
+        return arith.truncf(target, value) if self._is_native(target, value) else _to_bf16(Real(value)).value
 
-    def _is_native(self, target: ir.Type) -> bool:
-        return not is_fp8(target) and (self.keep_conversion or isinstance(element_of(target), ir.F16Type))
+    def _is_native(self, target: ir.Type, value: ir.Value) -> bool:
+        if is_fp8(target) or isinstance(element_of(target), ir.F16Type):
+            return not is_fp8(target)
+        return self.keep_conversion and not (self.flushes and _is_read(value))
 
 
 def _is_small(t: ir.Type) -> bool:
     return isinstance(element_of(t), ir.F16Type | ir.BF16Type) or is_fp8(t)
+
+
+def _is_read(value: ir.Value) -> bool:
+    """Does a value come from memory, or from another value of its bits, as it is?"""
+    op = owner(value)
+    while op is not None and op.name in _MOVED:
+        op = owner(op.operands[1 if op.name == "arith.select" else 0])
+    return op is None or not op.name.startswith(("arith.", "math.", "vector.fma", "scf.", "llvm.call"))
 
 
 def _widened(value: ir.Value) -> ir.Value:

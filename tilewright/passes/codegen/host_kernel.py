@@ -42,7 +42,8 @@ class HostKernel(KernelFrame):
     permutes = False  # see HostMemory
 
     def memory(self, slot: TensorSlot, pointer: ir.Value, sizes: tuple[Index, ...], strides: tuple[Index, ...]) -> Memory:
-        return HostMemory(pointer, slot.element, sizes, strides, self.index, self.permutes)
+        apart = slot.unit is None and not slot.result
+        return HostMemory(pointer, slot.element, sizes, strides, self.index, self.permutes, apart)
 
     def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
         """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region."""

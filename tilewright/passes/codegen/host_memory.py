@@ -12,12 +12,17 @@ from tilewright.passes.mlir import arith, ir, vector
 _PERMUTE = {8: "llvm.x86.avx2.permd", 16: "llvm.x86.avx512.permvar.si.512"}  # of words of 4 bytes, by how many
 
 
+_STEPS = (2, 1, 3, 4)  # places that elements lie apart, likelier ones first
+
+
 @dataclass(frozen=True)
 class HostMemory(Memory):
     """permutes: may elements at places along the axis of unit stride, where all of them lie within one vector, come from this
-    vector by a permutation? Whether they do is asked at run time; a loop in which the places stay the same asks once."""
+    vector by a permutation? Whether they do is asked at run time; a loop in which the places stay the same asks once. apart: may
+    elements lie a few places apart along every axis, as those of every other column do? Then the step is asked at run time."""
 
     permutes: bool = False
+    apart: bool = False
 
     def _raw(self, coords: Sequence[Index], mask: ir.Value | None) -> ir.Value:
         axis = self._scattered(coords)
@@ -37,6 +42,20 @@ class HostMemory(Memory):
             return self._permuted(self._load(self.offset(run), None), Index(at) - start)
 
         return choose(fits, vector_type(self.stored, lanes), picked, lambda: super(HostMemory, self)._raw(coords, mask))
+
+    def _load(self, offset: Index, mask: ir.Value | None) -> ir.Value:
+        step = offset.step
+        if not self.apart or not offset.is_vector or step is None or step.const is not None:
+            return super()._load(offset, mask)
+        found, lanes = vector_type(self.stored, offset.lanes), offset.lanes
+
+        def by_step(left: tuple[int, ...]) -> ir.Value:
+            if not left:
+                return super(HostMemory, self)._load(offset, mask)
+            known = Index.ramp(offset.base, lanes, left[0])
+            return choose(step.eq(left[0]), found, lambda: super(HostMemory, self)._load(known, mask), lambda: by_step(left[1:]))
+
+        return by_step(_STEPS)
 
     def _scattered(self, coords: Sequence[Index]) -> int | None:
         """The axis along which a vector of places lies, if no other coordinate is a vector."""

@@ -258,7 +258,7 @@ $FIELDS
   llvm.br ^sum(%second, %longer : i64, i64)
 ^known:
   %enough = llvm.add %calls, %small : i64
-  %little = llvm.icmp "sle" %sum, %enough : i64
+  %little = llvm.icmp "slt" %sum, %enough : i64
   %scale = llvm.lshr %sum, %bits : i64
   %each = llvm.add %scale, %one : i64
   %up = llvm.add %sum, %scale : i64

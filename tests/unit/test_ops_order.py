@@ -66,6 +66,21 @@ def test_places_and_order() -> None:
     checks.run(SHAPES)
 
 
+def test_order_of_rows_of_any_length() -> None:
+    """Short ones by counting, one and four vectors at a time; longer ones by selection and merging."""
+    torch = pytest.importorskip("torch")
+    inputs = {"c": Given(["B", "S"], "f32", coarse), "i": Given(["B", "S"], "i64"), "d": Given(["B", "S"], "f64", coarse)}
+    checks = Checks(inputs, {"B": (1, 3), "S": (5, 2000)})
+    for name in "cid":
+        for down in (False, True):
+            for number, got in enumerate(ops.sort(checks[name], descending=down)):
+                checks.add(f"sort {name} {down} {number}", got, lambda v, _, n=name, d=down, k=number: np.asarray(
+                    torch.from_numpy(v[n]).sort(dim=-1, descending=d, stable=True)[k]))
+        checks.add(f"topk {name}", ops.topk(checks[name], 5)[1], lambda v, _, n=name: np.asarray(
+            torch.from_numpy(v[n]).sort(dim=-1, descending=True, stable=True)[1][:, :5]))
+    checks.run([{"B": 2, "S": s} for s in (5, 16, 31, 64, 65, 130, 512, 513, 2000)])
+
+
 def test_running_reductions() -> None:
     torch = pytest.importorskip("torch")
     checks, add = checks_of(torch)

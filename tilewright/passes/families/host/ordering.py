@@ -1,18 +1,33 @@
-"""Order along an axis: the ranks of the first elements of each row, by selection where they are few and by merging where not.
+"""Order along an axis: the ranks of the first elements of each row, by counting in short rows, by selection where few are wanted,
+by merging else.
 
-Selection keeps the best so far in order: a vector of keys is compared with the last of them, and seldom one comes in. Merging
-orders pieces of one vector by counting, then merges them in pairs. Both are stable, so that every rank has one answer.
+Counting compares each element with every other one, a vector at a time. Selection keeps the best so far in order: a vector of
+keys is compared with the last of them, and seldom one comes in. Merging orders pieces of one vector by counting, then merges them
+in pairs. All are stable, so that every rank has one answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from tilewright.passes.analysis.ranks import Ranks, ranks_of
-from tilewright.passes.codegen.emit import Memory, all_of, byte_width, constant, integer_type, lane_mask, loop, vector_type, when
+from tilewright.passes.codegen.emit import (
+    Memory,
+    all_of,
+    byte_width,
+    constant,
+    integer_type,
+    lane_mask,
+    loop,
+    resized,
+    vector_type,
+    when,
+)
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, select, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
@@ -23,6 +38,8 @@ from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
 _SELECTED = 64  # ranks that are found by selection; more by merging
+_COUNTED, _COUNTED_WHOLE = 64, 512  # elements of a row that are counted where few ranks are wanted, and where many are
+_GROUP = 4  # vectors that each element is compared with together
 _DOUBLINGS = 48  # of merged pieces: more than any row has
 
 
@@ -90,8 +107,8 @@ class RankEmitter:
         where = [unit.first(f"d{a}") for a in range(len(memory.sizes))]
         first, second = self._arrays()
         few = all_of([count.le(_SELECTED), Index(0).lt(count)])
+        short = select(count.le(_SELECTED), Index(_COUNTED), Index(_COUNTED_WHOLE), type_=index)
         limit = arith.index_cast(memory.element, count.value(index)) if memory.element != index else count.value(index)
-        self._vectors(extent, lambda at, mask: memory.store(limit, self._with(where, at), mask))
 
         def ranks(found: _Array, begin: Index) -> None:
             def rank(i: Index) -> None:
@@ -109,7 +126,14 @@ class RankEmitter:
             self._pieces(where, extent, first)
             self._merge(extent, first, second, ranks)
 
-        when(few, selected, merged)
+        def ordered() -> None:
+            self._vectors(extent, lambda at, mask: memory.store(limit, self._with(where, at), mask))
+            when(few, selected, merged)
+
+        if self.lanes == 1:
+            ordered()
+            return
+        when(extent.le(short), lambda: self._count(where, extent, count, first.keys), ordered)
 
     def _with(self, where: Sequence[Index], at: Index) -> list[Index]:
         return [at if a == self.walk.axis else x for a, x in enumerate(where)]
@@ -145,6 +169,45 @@ class RankEmitter:
         loop(0, whole, self.lanes, lambda i: each(Index.ramp(i, self.lanes), None), index=self.kernel.index)
         left = extent - whole
         when(Index(0).lt(left), lambda: each(Index.ramp(whole, self.lanes), lane_mask(left, self.lanes, self.kernel.index)))
+
+    # -- counting
+
+    def _count(self, where: Sequence[Index], extent: Index, count: Index, keys: Memory) -> None:
+        """How many elements come before each, or `count` where these are more; `keys`: room for a row."""
+        lanes, index = self.lanes, self.kernel.index
+        self._vectors(extent, lambda at, mask: keys.store(self._key(where, at, mask), [at]))
+        whole = extent - extent % (_GROUP * lanes)
+        loop(0, whole, _GROUP * lanes, lambda p: self._count_group(where, p, _GROUP, (extent, count), keys), index=index)
+        loop(whole, extent, lanes, lambda p: self._count_group(where, p, 1, (extent, count), keys), index=index)
+
+    def _count_group(self, where: Sequence[Index], first: Index, vectors: int, sizes: tuple[Index, Index], keys: Memory) -> None:
+        """Of so many vectors from the element `first` on. Of equal elements the earlier one comes before."""
+        lanes, index, (extent, count) = self.lanes, self.kernel.index, sizes
+        key, memory, predicate = self._key_type(), self.kernel.outputs[self.walk.number], arith.CmpIPredicate
+        at = [Index.ramp(first + v * lanes, lanes) for v in range(vectors)]
+        own = [keys.load([x]) for x in at]
+
+        def step(vector_of: int, i: Index, found: Sequence[ir.Value]) -> list[ir.Value]:
+            """With the element i, which lies in one of the vectors, or in front of all (-1) or behind them (`vectors`)."""
+            other, sums = splat_to(keys.load([i]), lanes), list[ir.Value]()
+            for v, (mine, total) in enumerate(zip(own, found, strict=True)):
+                before = arith.cmpi(predicate.sle if vector_of < v else predicate.slt, other, mine)
+                if vector_of == v:
+                    later = Index.ramp(first + v * lanes - i, lanes).compare(predicate.sgt, 0)
+                    before = arith.ori(before, arith.andi(later, arith.cmpi(predicate.eq, other, mine)))
+                sums.append(arith.addi(total, arith.extui(vector_type(key, lanes), before)))
+            return sums
+
+        found = [constant(key, 0, lanes)] * vectors
+        bounds = [Index(0), *(first + v * lanes for v in range(vectors + 1)), extent]
+        for number, (low, high) in enumerate(pairwise(bounds)):
+            each = partial(step, number - 1)
+            found = loop(low.min(extent), high.min(extent), 1, lambda i, *sums, each=each: each(i, sums), found, index)
+        most = splat_to(resized(count.value(index), key), lanes)
+        for x, total in zip(at, found, strict=True):
+            rank = arith.minsi(total, most)
+            wide = rank if memory.element == key else arith.extsi(vector_type(memory.element, lanes), rank)
+            memory.store(wide, self._with(where, x), lane_mask(extent - x.base, lanes, index) if vectors == 1 else None)
 
     # -- selection
 

@@ -164,25 +164,30 @@ class RankEmitter:
             found = splat_to(ev.element(inputs(op)[self.walk.ranks.keys], self._with(where, at), mask), at.lanes)
         return found if mask is None else arith.select(mask, found, self._limit(True, at.lanes))
 
-    def _vectors(self, extent: Index, each: Callable[[Index, ir.Value | None], None]) -> None:
-        whole = extent - extent % self.lanes
-        loop(0, whole, self.lanes, lambda i: each(Index.ramp(i, self.lanes), None), index=self.kernel.index)
+    def _vectors(self, extent: Index, each: Callable[[Index, ir.Value | None], None], lanes: int = 0) -> None:
+        lanes = lanes or self.lanes
+        whole = extent - extent % lanes
+        loop(0, whole, lanes, lambda i: each(Index.ramp(i, lanes), None), index=self.kernel.index)
         left = extent - whole
-        when(Index(0).lt(left), lambda: each(Index.ramp(whole, self.lanes), lane_mask(left, self.lanes, self.kernel.index)))
+        when(Index(0).lt(left), lambda: each(Index.ramp(whole, lanes), lane_mask(left, lanes, self.kernel.index)))
 
     # -- counting
 
     def _count(self, where: Sequence[Index], extent: Index, count: Index, keys: Memory) -> None:
         """How many elements come before each, or `count` where these are more; `keys`: room for a row."""
-        lanes, index = self.lanes, self.kernel.index
-        self._vectors(extent, lambda at, mask: keys.store(self._key(where, at, mask), [at]))
+        lanes, index = self._keys_at_once(), self.kernel.index
+        self._vectors(extent, lambda at, mask: keys.store(self._key(where, at, mask), [at]), lanes)
         whole = extent - extent % (_GROUP * lanes)
         loop(0, whole, _GROUP * lanes, lambda p: self._count_group(where, p, _GROUP, (extent, count), keys), index=index)
         loop(whole, extent, lanes, lambda p: self._count_group(where, p, 1, (extent, count), keys), index=index)
 
+    def _keys_at_once(self) -> int:
+        """Of a register that holds as many ranks as there are lanes."""
+        return self.lanes * max(1, self.kernel.outputs[self.walk.number].element.width // self._key_type().width)
+
     def _count_group(self, where: Sequence[Index], first: Index, vectors: int, sizes: tuple[Index, Index], keys: Memory) -> None:
         """Of so many vectors from the element `first` on. Of equal elements the earlier one comes before."""
-        lanes, index, (extent, count) = self.lanes, self.kernel.index, sizes
+        lanes, index, (extent, count) = self._keys_at_once(), self.kernel.index, sizes
         key, memory, predicate = self._key_type(), self.kernel.outputs[self.walk.number], arith.CmpIPredicate
         at = [Index.ramp(first + v * lanes, lanes) for v in range(vectors)]
         own = [keys.load([x]) for x in at]

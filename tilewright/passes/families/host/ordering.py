@@ -183,7 +183,8 @@ class RankEmitter:
 
     def _keys_at_once(self) -> int:
         """Of a register that holds as many ranks as there are lanes."""
-        return self.lanes * max(1, self.kernel.outputs[self.walk.number].element.width // self._key_type().width)
+        rank: int = self.kernel.outputs[self.walk.number].element.width
+        return self.lanes * max(1, rank // int(self._key_type().width))
 
     def _count_group(self, where: Sequence[Index], first: Index, vectors: int, sizes: tuple[Index, Index], keys: Memory) -> None:
         """Of so many vectors from the element `first` on. Of equal elements the earlier one comes before."""

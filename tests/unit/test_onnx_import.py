@@ -93,6 +93,10 @@ def test_comparisons_of_sizes_are_decided_by_the_ranges() -> None:
             "a = Constant<value_ints = [1]>() e = Constant<value_ints = [9223372036854775807]>() y = Slice(x, a, e, a)",
             "B, S - 1, 12",
         ),
+        (
+            "s = Shape<start = 1, end = 2>(x) m = Constant<value_ints = [-2]>() h = Mod(m, s) y = ConstantOfShape(h)",
+            "mod(-2, S)",
+        ),
     ],
 )
 def test_shapes_over_dims(text: str, wanted: str) -> None:
@@ -113,6 +117,14 @@ def test_dim_names() -> None:
     assert made.graph.dims == ("batch_size", "K")  # z_0 gave way to K + 1
     assert shapes(made) == ["batch_size, K"]
     assert made.consumed == {"batch-size", "z_0"}
+
+
+def test_axes_that_have_a_multiple_of_a_dim() -> None:
+    """As torch.onnx.export writes 2 * Dim("h"): where a range of h is given, else they are dims by themselves."""
+    loaded = model("g (float[N, H] x) => (y) { y = Relu(x) }")
+    loaded.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "2*h"
+    assert shapes(onnx_graph(loaded, {"N": (1, 4), "h": (1, 8)})) == ["N, 2*h"]
+    assert shapes(onnx_graph(loaded, {"N": (1, 4), "2*h": (1, 8)})) == ["N, dim_2_h"]
 
 
 def test_named_dims_that_have_to_be_equal() -> None:

@@ -221,3 +221,17 @@ def _shape_inputs(model: Any) -> Sequence[str]:
 
 def _several(results: Any) -> Sequence[np.ndarray]:
     return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize(("mode", "padding", "align"),
+                         [("linear", "zeros", 0), ("cubic", "border", 1), ("nearest", "reflection", 0)])  # fmt: skip
+def test_elements_at_the_places_of_a_grid(mode: str, padding: str, align: int, tmp_path: Path) -> None:
+    text = ('<ir_version: 10, opset_import: ["": 20]> g (float[n, 3, h, w] x, float[n, p, q, 2] at) => (y) '
+            f'{{ y = GridSample<mode = "{mode}", padding_mode = "{padding}", align_corners = {align}>(x, at) }}')
+    onnx.save(onnx.parser.parse_model(text), path := tmp_path / "grid.onnx")
+    fn = tw.compile(path, dict.fromkeys("nhwpq", (1, 9)), options=OPTIONS)
+    session = ORT.InferenceSession(path)
+    for n, h, w, p, q in ((2, 7, 5, 4, 9), (1, 9, 2, 1, 1)):
+        x, at = RNG.standard_normal((n, 3, h, w)), RNG.uniform(-1.2, 1.2, (n, p, q, 2))
+        given = {"x": x.astype(np.float32), "at": at.astype(np.float32)}
+        np.testing.assert_allclose(fn(**given), session.run(None, given)[0], rtol=1e-4, atol=1e-5)

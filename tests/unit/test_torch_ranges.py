@@ -89,12 +89,16 @@ def test_halves_of_a_doubled_batch_of_images_of_a_multiple() -> None:
         fn(torch.randn(1, 2, 3, 4))
 
 
-def test_a_mask_as_long_as_a_cache_and_what_is_added() -> None:
-    """torch.export keeps the size of the mask, and the past becomes a difference."""
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_mask_as_long_as_a_cache_and_what_is_added(asks: bool) -> None:
+    """torch.export keeps the size of the mask, and the past becomes a difference; or the model asks twice whether they fit."""
 
     class Step(torch.nn.Module):  # type: ignore[name-defined, misc]
         def forward(self, x: Any, mask: Any, past: Any) -> Any:
-            return (torch.cat([past, x], 1) + mask[..., None]).cumsum(1)
+            whole = torch.cat([past, x], 1)
+            if asks and (whole.shape[1] > mask.shape[1] or mask.shape[1] > whole.shape[1]):
+                return whole
+            return (whole + mask[..., None]).cumsum(1)
 
     def inputs(past: int, step: int) -> tuple[Any, ...]:
         return torch.randn(2, step, 3), torch.randn(2, past + step), torch.randn(2, past, 3)

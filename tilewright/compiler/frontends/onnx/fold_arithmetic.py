@@ -70,7 +70,7 @@ _whole_quotient = _binary(_quotient, _size_quotient)
 
 
 def _size_modulo(context: Context, a: Expr, b: Expr) -> Expr:
-    if context.graph.bounds(b)[0] <= 0 or context.graph.bounds(a)[0] < 0:
+    if context.graph.bounds(b)[0] <= 0:
         raise Undecided
     return a % b
 

@@ -72,7 +72,7 @@ def onnx_graph(
     bound = {v.name: Known.of(np.asarray(given[v.name])) for v in inputs if v.name in given}
     inputs = [v for v in inputs if v.name not in bound]
     _want_tensors(inputs, file)
-    found = input_dims(inputs)
+    found = input_dims(inputs, dims or {})
     ranges, static = _ranges(found, dims or {})
     made = _built(_Reading(file, inputs, bound, found), ranges, static)
     return replace(made, consumed=frozenset(bound) | {n for n in dims or {} if n not in made.dims})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -34,14 +34,17 @@ class InputDims:
         return {name: tuple(d.substitute(values) for d in dims) for name, dims in self.extents.items()}
 
 
-def input_dims(inputs: Sequence[onnx.ValueInfoProto]) -> InputDims:
+def input_dims(inputs: Sequence[onnx.ValueInfoProto], wanted: Iterable[str] = ()) -> InputDims:
     """Names and extents.
 
+    Args:
+        wanted: names that a range is given for. One of which an axis has a multiple, as in "2*h", is a dim then.
     Raises:
         IngestError: an input without a shape, or with a negative extent.
     """
     texts = _texts(inputs)
     alone = {t for t in texts if _is_name(t)}
+    alone |= {n for n in wanted if _is_name(n) and any(_is_form_of(t, n) for t in texts)}
     found = InputDims(taken=set(alone))
     for text in texts:
         if _expression(text, alone) is None:
@@ -74,6 +77,12 @@ def _expression(text: str, alone: set[str]) -> Expr | None:
     except (OptionError, ValueError, RecursionError):
         return None
     return expr if expr.symbols and expr.symbols <= alone else None
+
+
+def _is_form_of(text: str, name: str) -> bool:
+    """Is it a linear form of this dim alone?"""
+    form = _expression(text, {name})
+    return form is not None and form.linear is not None
 
 
 def _name(text: str, found: InputDims) -> str:

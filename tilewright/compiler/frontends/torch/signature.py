@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,9 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, Expr]], 
             if wished.symbol is None and isinstance(size, sympy.Symbol):
                 derived[size] = wished
     extra = _solved(sizes, given, names, derived, wanted)
+    unnamed = {size for _, _, size in sizes if isinstance(size, sympy.Symbol)} - names.keys() - derived.keys()
+    if unnamed and names:
+        derived.update(_by_equations(program, unnamed, names))
     for number, axis, size in sizes:
         if isinstance(size, sympy.Symbol) and size not in names and size not in derived:
             names[size] = _free(f"{inputs[number].name}_{axis}", names.values())
@@ -77,12 +80,49 @@ def _solved(
         if name is None or name not in wanted or name in names.values() or not isinstance(size, sympy.Add):
             continue
         own = [s for s in size.args if isinstance(s, sympy.Symbol) and s not in names and s not in derived]
-        rest = [a.as_coeff_Mul() for a in size.args if a not in own]
-        if len(own) == 1 and all(s == 1 or s in names for _, s in rest):
-            terms = (Expr.of(int(c)) if s == 1 else Expr.dim(names[s]) * int(c) for c, s in rest)
-            derived[own[0]] = Expr.dim(name) - sum(terms, Expr.of(0))
+        rest = _linear(size - own[0], names) if len(own) == 1 else None
+        if rest is not None:
+            derived[own[0]] = Expr.dim(name) - rest
             found[name] = wanted[name]
     return found
+
+
+def _by_equations(
+    program: ExportedProgram, unnamed: Iterable[sympy.Symbol], names: Mapping[sympy.Symbol, str]
+) -> dict[sympy.Symbol, Expr]:
+    """Sizes without a name that the model's own conditions tie to dims, as that of a mask to past + step."""
+    found: dict[sympy.Symbol, Expr] = {}
+    zeros = list(_zeros(program))
+    for symbol in unnamed:
+        for zero in zeros:
+            factor = zero.coeff(symbol)
+            rest = _linear(zero - factor * symbol, names) if factor in (1, -1) else None
+            if rest is not None and symbol not in found:
+                found[symbol] = rest * -int(factor)
+    return found
+
+
+def _zeros(program: ExportedProgram) -> Iterator[Any]:
+    """Sums of sizes that are 0 at all sizes that a program is right for: of its equations and of inequalities either way."""
+    sizes = (d for n in user_placeholders(program) for d in getattr(n.meta.get("val"), "shape", ()))
+    shapes = next((d.node.shape_env for d in sizes if isinstance(d, torch.SymInt)), None)
+    at_most: set[Any] = set()
+    for guard in shapes.guards if shapes is not None else ():
+        condition = shapes.replace(guard.expr)
+        for part in condition.args if isinstance(condition, sympy.And) else [condition]:
+            if isinstance(part, (sympy.Eq, sympy.Le, sympy.Ge)):
+                difference = sympy.expand(part.lhs - part.rhs)
+                at_most |= {difference} if isinstance(part, (sympy.Eq, sympy.Le)) else set()
+                at_most |= {sympy.expand(-difference)} if isinstance(part, (sympy.Eq, sympy.Ge)) else set()
+    yield from sorted((d for d in at_most if sympy.expand(-d) in at_most), key=str)
+
+
+def _linear(size: Any, names: Mapping[sympy.Symbol, str]) -> Expr | None:
+    """A sum of multiples of named symbols."""
+    terms = [t.as_coeff_Mul() for t in sympy.Add.make_args(size)]
+    if not all(c.is_Integer and (s == 1 or s in names) for c, s in terms):
+        return None
+    return sum((Expr.dim(names[s]) * int(c) if s != 1 else Expr.of(int(c)) for c, s in terms), Expr.of(0))
 
 
 def user_placeholders(program: ExportedProgram) -> list[torch.fx.Node]:

@@ -46,6 +46,14 @@ def upsample(context: Context, x: ops.Tensor, scales: Known) -> ops.Tensor:
     return resize(context, x, None, scales)
 
 
+@operator("GridSample")
+def grid_sample(context: Context, x: ops.Tensor, grid: ops.Tensor) -> ops.Tensor:
+    context.require(x.rank == 4, f"images of rank {x.rank}", "Use images with two axes: [N, C, H, W]")
+    mode, padding = context.attribute("mode", "linear"), context.attribute("padding_mode", "zeros")
+    names = {"linear": "bilinear", "cubic": "bicubic"}  # of opset 20 on
+    return ops.grid_sample(x, grid, names.get(mode, mode), padding, bool(context.attribute("align_corners", 0)))
+
+
 def _mode(context: Context) -> str:
     mode, nearest = context.attribute("mode", "nearest"), context.attribute("nearest_mode", "round_prefer_floor")
     context.require(mode in ("nearest", "linear", "cubic"), f"mode={mode!r}", "Use nearest, linear or cubic")

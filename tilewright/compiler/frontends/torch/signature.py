@@ -14,6 +14,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
+from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
+from tilewright.compiler.ops.graph import Graph
+from tilewright.runtime.errors import IngestError
 from tilewright.runtime.program.structure import NONE, Structure
 from tilewright.runtime.shape import Dim, Expr
 
@@ -54,7 +57,7 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, Expr]], 
     extra = _solved(sizes, given, names, derived, wanted)
     unnamed = {size for _, _, size in sizes if isinstance(size, sympy.Symbol)} - names.keys() - derived.keys()
     if unnamed and names:
-        derived.update(_by_equations(program, unnamed, names))
+        derived.update(_by_equations(program, unnamed, names, wanted))
     for number, axis, size in sizes:
         if isinstance(size, sympy.Symbol) and size not in names and size not in derived:
             names[size] = _free(f"{inputs[number].name}_{axis}", names.values())
@@ -88,33 +91,40 @@ def _solved(
 
 
 def _by_equations(
-    program: ExportedProgram, unnamed: Iterable[sympy.Symbol], names: Mapping[sympy.Symbol, str]
+    program: ExportedProgram, unnamed: Iterable[sympy.Symbol], names: Mapping[sympy.Symbol, str], wanted: Mapping[str, Dim]
 ) -> dict[sympy.Symbol, Expr]:
     """Sizes without a name that the model's own conditions tie to dims, as that of a mask to past + step."""
+    own = {symbol: f"size {symbol}" for symbol in unnamed}  # the name of no dim
+    sizes = Sizes({**names, **own}, Graph(ranges={n: (wanted[n].lo, wanted[n].hi) for n in names.values() if n in wanted}))
+    at_most = _at_most_zero(program, sizes)
+    zeros = sorted(d for d in at_most if -d in at_most)
     found: dict[sympy.Symbol, Expr] = {}
-    zeros = list(_zeros(program))
-    for symbol in unnamed:
+    for symbol, name in own.items():
         for zero in zeros:
-            factor = zero.coeff(symbol)
-            rest = _linear(zero - factor * symbol, names) if factor in (1, -1) else None
-            if rest is not None and symbol not in found:
-                found[symbol] = rest * -int(factor)
+            factor = dict(zero.terms).get(Expr.dim(name).terms[0][0])
+            rest = zero - Expr.dim(name) * factor if factor in (1, -1) else None
+            if rest is not None and rest.symbols <= set(names.values()):
+                found.setdefault(symbol, rest * -factor)
     return found
 
 
-def _zeros(program: ExportedProgram) -> Iterator[Any]:
-    """Sums of sizes that are 0 at all sizes that a program is right for: of its equations and of inequalities either way."""
-    sizes = (d for n in user_placeholders(program) for d in getattr(n.meta.get("val"), "shape", ()))
-    shapes = next((d.node.shape_env for d in sizes if isinstance(d, torch.SymInt)), None)
-    at_most: set[Any] = set()
-    for guard in shapes.guards if shapes is not None else ():
-        condition = shapes.replace(guard.expr)
+def _at_most_zero(program: ExportedProgram, sizes: Sizes) -> set[Expr]:
+    """Sizes and their differences that are 0 or less wherever a program is right."""
+    given = (d for n in user_placeholders(program) for d in getattr(n.meta.get("val"), "shape", ()))
+    shapes = next((d.node.shape_env for d in given if isinstance(d, torch.SymInt)), None)
+    found: set[Expr] = set()
+    if shapes is None:
+        return found
+    for condition in (shapes.replace(guard.expr) for guard in shapes.guards):
         for part in condition.args if isinstance(condition, sympy.And) else [condition]:
             if isinstance(part, (sympy.Eq, sympy.Le, sympy.Ge)):
-                difference = sympy.expand(part.lhs - part.rhs)
-                at_most |= {difference} if isinstance(part, (sympy.Eq, sympy.Le)) else set()
-                at_most |= {sympy.expand(-difference)} if isinstance(part, (sympy.Eq, sympy.Ge)) else set()
-    yield from sorted((d for d in at_most if sympy.expand(-d) in at_most), key=str)
+                try:
+                    difference = sizes.expr(part.lhs) - sizes.expr(part.rhs)
+                except (IngestError, DataDependentSizeError):
+                    continue  # of floats, or of sizes that are no dims
+                found |= {difference} if isinstance(part, (sympy.Eq, sympy.Le)) else set()
+                found |= {-difference} if isinstance(part, (sympy.Eq, sympy.Ge)) else set()
+    return found
 
 
 def _linear(size: Any, names: Mapping[sympy.Symbol, str]) -> Expr | None:

@@ -101,9 +101,9 @@ def _by_equations(
     found: dict[sympy.Symbol, Expr] = {}
     for symbol, name in own.items():
         for zero in zeros:
-            factor = dict(zero.terms).get(Expr.dim(name).terms[0][0])
-            rest = zero - Expr.dim(name) * factor if factor in (1, -1) else None
-            if rest is not None and rest.symbols <= set(names.values()):
+            factor = dict(zero.terms).get(Expr.dim(name).terms[0][0], 0)
+            rest = zero - Expr.dim(name) * factor
+            if abs(factor) == 1 and rest.symbols <= set(names.values()):
                 found.setdefault(symbol, rest * -factor)
     return found
 

@@ -87,24 +87,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="run every parameter of the tests that are sampled, and build all code as shipped")
 
 
-def _is_whole(config: pytest.Config) -> bool:
-    return bool(config.getoption("--whole")) or any("::" in argument for argument in config.args)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A part of the tests, and those that are named or marked so, build and start their helpers as users do: with LLVM's level
     as shipped, and as processes of their own. What LLVM made in an earlier run is taken from there but with --whole."""
-    is_plain = _is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid)
+    is_plain = llvm_level.is_whole(item.config) or llvm_level.is_as_shipped(item.nodeid)
     llvm_level.build_as_shipped(is_plain or item.get_closest_marker("as_shipped") is not None)
-    kept_code.keep(not _is_whole(item.config))
+    kept_code.keep(not llvm_level.is_whole(item.config))
     incubator.fork_helpers(not (is_plain or item.get_closest_marker("started") is not None))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keeps one of `n` parameters of a test marked `sampled(n)`, always the same ones, at least one; all that are named."""
-    if _is_whole(config):
+    if llvm_level.is_whole(config):
         return
     sampled: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:

@@ -12,9 +12,16 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+import pytest
+
 EVERY = 8
 _BUILDER, _ASSEMBLE = "tilewright.compiler.builder", "tilewright.compiler.assemble"
 _levels: list[Any] = []
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Are all parameters to run, or those that are named?"""
+    return bool(config.getoption("--whole")) or any("::" in argument for argument in config.args)
 
 
 def is_as_shipped(nodeid: str) -> bool:

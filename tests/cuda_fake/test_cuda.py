@@ -6,6 +6,7 @@ import importlib.util
 import platform
 from collections.abc import Callable, Iterator
 
+import llvm_level
 import pytest
 from cuda_fake.worker import Worker, scenarios
 
@@ -33,9 +34,10 @@ def shared() -> Iterator[Callable[[], Worker]]:
 
 
 @pytest.mark.parametrize("module,name,driver", CASES, ids=[f"{m.removeprefix('scenarios_')}-{n}" for m, n, _ in CASES])
-def test_scenario(shared: Callable[[], Worker], module: str, name: str, driver: dict[str, object] | None) -> None:
+def test_scenario(shared: Callable[[], Worker], module: str, name: str, driver: dict[str, object] | None,
+                  request: pytest.FixtureRequest) -> None:
     worker = shared() if driver is None else Worker(driver)
-    failure = worker.run(module, name)
+    failure = worker.run(module, name, llvm_level.is_whole(request.config) or llvm_level.is_as_shipped(name))
     if driver is not None:
         worker.close()
     assert not failure, failure

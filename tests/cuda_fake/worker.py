@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import incubator
+import kept_code
+import llvm_level
 from garbage import THRESHOLDS
 
 _SECONDS = 300
@@ -53,10 +55,10 @@ class Worker:
         self._process.start()
         theirs.close()
 
-    def run(self, module: str, scenario: str) -> str:
-        """The traceback of a failure; empty when it went well."""
+    def run(self, module: str, scenario: str, plain: bool) -> str:
+        """The traceback of a failure; empty when it went well. plain: code is built as users build it."""
         try:
-            self._requests.send((module, scenario))
+            self._requests.send((module, scenario, plain))
             return str(self._requests.recv())
         except (EOFError, OSError):
             self._process.join(_SECONDS)
@@ -81,12 +83,14 @@ def serve(options: dict[str, Any], requests: Connection) -> None:
     os.dup2(2, 1)
     while not fake.lost:
         try:
-            module, name = requests.recv()
+            module, name, plain = requests.recv()
         except EOFError:
             break
         scenario = scenarios(module)[name]
         sys.modules.pop("torch", None)
         fake.contexts()[:] = [CONTEXT_BASE]
+        llvm_level.build_as_shipped(plain)
+        kept_code.keep(not plain)
         try:
             with tempfile.TemporaryDirectory() as folder:
                 scenario(fake, *[Path(folder)][: len(inspect.signature(scenario).parameters) - 1])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tilewright.compiler.builder.assemble_kernel import assembled
 from tilewright.compiler.builder.build import BuiltKernel
-from tilewright.compiler.builder.codegen import compile_object, host_target, runtime_object
+from tilewright.compiler.builder.codegen import compile_object, cuda_table_object, host_target, runtime_object
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.compiler.compilation.options import Activations, CompileOptions, Deterministic, Graphs, OutOfRange, Precision
@@ -71,8 +71,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
     prelude = _prelude(emitter, compilation.target, code) if emitter.block_tables else None
     runtime = ""
     if compilation.target.kind is TargetKind.CUDA:
-        table = cuda_table_ir()
-        runtime = _add(compile_object(table, near), table, code, llvm_ir)
+        runtime = _add(cuda_table_object(near), cuda_table_ir(), code, llvm_ir)
     elif not gpu:
         runtime = _add(runtime_object(near), runtime_object_ir(arch), code, llvm_ir)
     constants, memory = _constants(model) if like is None else (like.program.constants, like.constants)

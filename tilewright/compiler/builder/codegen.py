@@ -8,6 +8,7 @@ from functools import cache
 from tilewright.compiler.builder.calibration_file import calibrated_limits
 from tilewright.compiler.builder.llvm_bridge import to_llvm22
 from tilewright.runtime.cuda.cuda_device import arch_of, limits_of
+from tilewright.runtime.cuda.cuda_table import cuda_table_ir
 from tilewright.runtime.cuda.driver import unavailable
 from tilewright.runtime.host.host_cpu import host_limits, machine
 from tilewright.runtime.host.host_target import HostTarget, host_target, lowest_level
@@ -16,8 +17,8 @@ from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.target import Target, TargetKind
 
-__all__ = ["HostTarget", "compile_assembly", "compile_object", "host_target", "limits", "lowest_target", "optimise",
-           "runtime_object"]
+__all__ = ["HostTarget", "compile_assembly", "compile_object", "cuda_table_object", "host_target", "limits", "lowest_target",
+           "optimise", "runtime_object"]
 
 
 def lowest_target() -> Target:
@@ -60,6 +61,12 @@ def optimise(llvm_text: str, target: Target, opt_level: int = 3) -> str:
 def runtime_object(target: Target) -> bytes:
     """Object code of the host device's native parts, for the lowest level of the target's architecture."""
     return _runtime_object(host_target(target).arch)
+
+
+@cache
+def cuda_table_object(target: Target) -> bytes:
+    """Object code of the CUDA device's native parts for a host. The same for every model, so made once in a process."""
+    return compile_object(cuda_table_ir(), target)
 
 
 @cache

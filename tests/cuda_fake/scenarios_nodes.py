@@ -179,7 +179,7 @@ def auto_measures_and_decides(fake: FakeState) -> None:
         fn = deep()
         with on_stream(torch) as stream:
             ticks = _ticks(fn, seconds)
-            for n in range(1, 40):
+            for n in range(1, 28):
                 given, result = permutations(n, torch)
                 found = fn(*given)
                 if n == 1:

@@ -16,6 +16,8 @@ from tilewright.compiler import ops
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.gpu.gpu_caller import GpuCaller
 
+pytestmark = pytest.mark.usefixtures("built_here")
+
 GPUS = ("emulator:sm_90a", "emulator:sm_80")
 SIZES = ((300, 48), (7,), (1, 48), (129, 80), (48,), (1,), (2, 17), (300,))
 
@@ -68,6 +70,7 @@ def called(fn: tw.CompiledFunction, target: str, given: Sequence[np.ndarray], se
     return found if isinstance(found, tuple | list) else (found,)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["host", *GPUS])
 @pytest.mark.parametrize(("build", "donated"), [(norm, ("x",)), (softmax, ("x", "y")), (moved, ("x", "y"))])
 @pytest.mark.parametrize("columns", [3, 20, 33, 96, 515])

@@ -72,7 +72,8 @@ def test_a_whole_run_writes_its_records(tmp_path: Path, on_cpu: None, monkeypatc
     dims = {"layers": {"S": (1, SMALL.longest)}, "loop": {}}
     monkeypatch.setattr(tw, "load", lambda path: Through(tw.compile(loaded[path.name], dims[path.name.split("_")[1]])))
     out = tmp_path / "out.jsonl"
-    args = gpu_graphs.arguments(["--artifacts", str(tmp_path), "--json", str(out), "--rounds", "1"])
+    args = gpu_graphs.arguments(["--artifacts", str(tmp_path), "--json", str(out), "--rounds", "1",
+                                 "--deadline", "600", "--budget", "600"])
     records = gpu_graphs.run(args, SMALL, "cpu")
     assert [json.loads(line) for line in out.read_text().splitlines()] == json.loads(json.dumps(records))
     kinds = [r["record"] for r in records]

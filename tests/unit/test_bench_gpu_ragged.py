@@ -73,7 +73,7 @@ def test_a_whole_run_writes_its_records(tmp_path: Path, on_cpu: None, monkeypatc
     first.with_name("ragged_encoder@other.tw").write_bytes(first.read_bytes())
     out = tmp_path / "out.jsonl"
     args = gpu_ragged.arguments(["--artifacts", str(tmp_path), "--json", str(out), "--sets", "cola,mnli", "--batch", "3",
-                                 "--profile", "cola"])
+                                 "--profile", "cola", "--deadline", "600", "--budget", "600"])
     records = gpu_ragged.run(args, form, OnCpu(torch), "cpu")
     assert [json.loads(line) for line in out.read_text().splitlines()] == json.loads(json.dumps(records))
     found = [(r["part"], r["set"]) for r in records if r["record"] == "ragged"]

@@ -77,6 +77,7 @@ def pytest_configure() -> None:
     it is not optimised."""
     gc.set_threshold(*THRESHOLDS)
     os.environ.setdefault(CACHE_DIR.name, str(user_cache_path("tilewright-tests", appauthor=False)))
+    kept_code.place()
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if beside > 1:
         os.environ.setdefault(WORKERS.name, str(max(1, affinity() // beside)))

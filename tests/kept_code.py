@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime.knobs import CACHE_BYTES, CACHE_DIR
+
 _CODEGEN, _BUILD, _CACHE = (f"tilewright.compiler.builder.{name}" for name in ("codegen", "build", "cache"))
 _MAKERS = ("runtime/host/llvm_module.py", "runtime/host/object_code.py", "runtime/host/soft_float.py", "compiler/builder/ptx.py")
 PLAIN: dict[str, Callable[..., Any]] = {}
@@ -37,8 +39,14 @@ def _makers() -> str:
 
 
 @cache
+def place() -> tuple[Path | None, int]:
+    """The folder and its size, as they are when this is first asked: tests set others for themselves."""
+    return CACHE_DIR.get(), CACHE_BYTES.get()
+
+
+@cache
 def _folder() -> Any:
-    return sys.modules[_CACHE].Cache()
+    return sys.modules[_CACHE].Cache(*place())
 
 
 def _object(text: str, host: Any, opt_level: int = 3) -> bytes:

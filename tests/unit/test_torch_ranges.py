@@ -110,6 +110,17 @@ def test_a_mask_as_long_as_a_cache_and_what_is_added(asks: bool) -> None:
         torch.testing.assert_close(fn(*given), Step()(*given), rtol=2e-5, atol=2e-6)
 
 
+def test_a_dim_without_a_name_beside_an_input_that_is_called_so() -> None:
+    class Two(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any, x_0: Any) -> Any:
+            return x * 2 + x_0
+
+    fn = tw.compile(Two().eval(), args=(torch.randn(3, 2), torch.randn(2)), dynamic_shapes=({0: Dim.AUTO}, None))
+    x, row = torch.randn(7, 2), torch.randn(2)
+    torch.testing.assert_close(fn(x=x, x_0=row), x * 2 + row)
+    assert list(fn.dims) == ["x_0_"]
+
+
 def test_distances_of_any_number_of_points() -> None:
     agrees(lambda x: torch.cdist(x, x.flip(0) + 1), [(7, 3), (1, 3), (25, 3), (26, 3), (40, 3)], ROWS)
 

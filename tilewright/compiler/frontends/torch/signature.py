@@ -60,7 +60,7 @@ def program_dims(program: ExportedProgram, given: Sequence[Mapping[int, Expr]], 
         derived.update(_by_equations(program, unnamed, names, wanted))
     for number, axis, size in sizes:
         if isinstance(size, sympy.Symbol) and size not in names and size not in derived:
-            names[size] = _free(f"{inputs[number].name}_{axis}", names.values())
+            names[size] = _free(f"{inputs[number].name}_{axis}", {*names.values(), *(n.name for n in inputs)})
     for _, _, size in sizes:
         for symbol in sorted(size.free_symbols - derived.keys(), key=str):
             names.setdefault(symbol, _free(str(symbol), names.values()))

@@ -36,6 +36,7 @@ from tilewright.runtime.shape import Expr
 
 NEAR_BYTES = 24 << 10  # of copied rows that filters pass over together: three quarters of the smallest first-level cache
 IN_FLIGHT = 8  # results whose joins a CPU has in flight together: two a cycle, of which each takes four
+REPEATED = 256  # unrolled steps at most of a block that is there in smaller sizes, too
 _Sums = list[ir.Value]  # of a block: pixel by pixel, vector by vector
 
 
@@ -215,13 +216,25 @@ class _WindowEmitter:
             loop(unit.low, low, 1, some(1), index=index)
         whole = high - (high - low) % pixels
         loop(low, whole, pixels, some(pixels), index=index)
-        if pixels > 1:
-            if self.plan.filters is None and pixels * self.config.nv <= IN_FLIGHT:
+        if pixels > 1 and (bordered or not self._whole_blocks(pixels)):
+            if self._few_in_flight(pixels):
                 when(whole.lt(high), lambda: self._last_pixels(low, high, pixels, some))
             else:
                 loop(whole, high, 1, some(1), index=index)
         if bordered:
             loop(high, unit.high, 1, some(1), index=index)
+
+    def _whole_blocks(self, pixels: int) -> bool:
+        """Are the pixels of every unit a multiple of a block, for certain?"""
+        extent = self.plan.extents[self.plan.across].constant if self.plan.across is not None else 1
+        chunk = self.config.chunk or extent
+        return extent is not None and chunk is not None and chunk % pixels == extent % chunk % pixels == 0
+
+    def _few_in_flight(self, pixels: int) -> bool:
+        """Does a block, of not too many steps to be there in three sizes, take no longer than one result does?"""
+        taps = [len(self.plan.unrolled(t)) for t in (self.plan.tap_across, self.plan.tap_along)]
+        results = pixels * self.config.nv
+        return self.plan.filters is None and results <= IN_FLIGHT and results * taps[0] * taps[1] <= REPEATED
 
     def _last_pixels(self, low: Index, high: Index, pixels: int, some: Callable[[int], Callable[[Index], None]]) -> None:
         """The pixels that whole blocks leave over, in a block that begins early enough, or in two of half the pixels where there

@@ -18,6 +18,7 @@ from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
 _LATENCY = 4  # cycles from a join to the next of the same result
 _ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
+_FEW_TAPS = 25  # unrolled taps at most of a kernel beside the usual one, which takes as long to build
 _WIDEST = 4  # vectors of a row up to which rows end to end are looked at
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
@@ -50,7 +51,8 @@ def default(workload: Workload, limits: HostLimits,
     columns = workload.loops[layer.along].extent.constant
     usual = _best(workload, layer, limits, thresholds, columns)
     if not layer.free or layer.inner is None or layer.outer is None:
-        if layer.inner is not None and columns is None and usual.nv > 1:  # fewer results are in flight where there is one vector
+        few = math.prod(layer.taps(workload)) <= _FEW_TAPS
+        if few and layer.inner is not None and columns is None and usual.nv > 1:  # with one vector fewer results are in flight
             one = _best(workload, layer, limits, thresholds, usual.lanes)
             return (usual, one), _by_columns(workload, layer, [(usual.lanes, Leaf(1))])
         return (usual,), Leaf(0)

@@ -156,6 +156,26 @@ def test_what_the_example_decides_is_refused_with_its_line(function: Callable[..
         tw.compile(model(function), args=(torch.randn(17, 3),), dynamic_shapes=(ROWS,))
 
 
+def test_a_condition_on_a_dim_without_a_largest_value() -> None:
+    with pytest.raises(IngestError, match=r"takes one path where rows > 10 .* at rows = 1;"):
+        tw.compile(model(lambda x: x * 2 if x.shape[0] > 10 else x), args=(torch.randn(17, 3),),
+                   dynamic_shapes=({0: Dim("rows")},))
+
+
+def test_a_function_of_a_size_that_depends_on_data() -> None:
+    import sympy
+
+    from tilewright.compiler import ops
+    from tilewright.compiler.frontends.torch.sizes import DataDependentSizeError, Sizes
+
+    u0, s0 = sympy.Symbol("u0"), sympy.Symbol("s0")
+    sizes = Sizes({s0: "rows"}, ops.Graph())
+    with pytest.raises(DataDependentSizeError):
+        sizes.expr(sympy.Piecewise((1, sympy.Eq(u0, 1)), (0, True)))
+    with pytest.raises(IngestError, match="uses Piecewise"):
+        sizes.expr(sympy.Piecewise((1, sympy.Eq(s0, 1)), (0, True)))
+
+
 def test_writing_where_a_mask_along_some_axes_holds() -> None:
     def run(x: Any) -> Any:
         odd = torch.arange(x.shape[1]) % 2 == 1

@@ -145,6 +145,8 @@ class Sizes:
             numerator, denominator = self.ratio(e.args[0])
             whole = numerator.ceildiv(denominator) if kind in ("CeilToInt", "ceiling") else numerator // denominator
             return whole
+        if not e.free_symbols <= self.names.keys() | self.known.keys():
+            raise DataDependentSizeError(str(e))
         raise IngestError(f"the size {e} of the model uses {kind}, which sizes cannot hold: use + - * // %, min and max")
 
     def ratio(self, e: sympy.Expr) -> tuple[Expr, Expr]:

@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.utils import _pytree as pytree
 
+from tilewright.compiler.frontends.torch.signature import UNBOUNDED
 from tilewright.compiler.frontends.torch.sizes import Sizes, elements
 from tilewright.compiler.frontends.torch.traced_calls import TracedCalls
 from tilewright.compiler.ops.graph import Graph
@@ -154,7 +155,7 @@ def _broken(condition: Any, dims: Mapping[Any, Any]) -> Mapping[str, int] | None
     if not condition.free_symbols <= dims.keys():
         return {}
     roots = [getattr(dims[s], "root", dims[s]) for s in condition.free_symbols]  # several symbols may be one dim
-    own = {root.__name__: Range(max(int(root.min), 1), int(root.max)) for root in roots}
+    own = {root.__name__: Range(max(int(root.min), 1), root.max if isinstance(root.max, int) else UNBOUNDED) for root in roots}
     each = max(2, int(_POINTS ** (1 / len(own))))
     axes = [np.array(r.values(each), dtype=np.int64) for r in own.values()]
     grid = dict(zip(own, np.meshgrid(*axes, indexing="ij"), strict=True))

@@ -162,6 +162,23 @@ def test_a_condition_on_a_dim_without_a_largest_value() -> None:
                    dynamic_shapes=({0: Dim("rows")},))
 
 
+def test_ranges_that_torch_fails_to_propose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error over a range without a size stands in place of the one that says which dims it has narrowed (Swin v2, LongT5)."""
+    from tilewright.compiler.frontends.torch import exported
+
+    export, calls = exported._export, []
+
+    def failing(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise AssertionError("Cannot create Dim with inconsistent min=2, max=2")
+        return export(*args)
+
+    monkeypatch.setattr(exported, "_export", failing)
+    agrees(lambda x: x * 2, [(17, 3), (1, 3), (40, 3)], ROWS)
+    assert len(calls) == 2
+
+
 def test_a_function_of_a_size_that_depends_on_data() -> None:
     import sympy
 

@@ -44,13 +44,19 @@ def export_module(
     except IngestError:
         raise
     except Exception as error:  # torch.export raises whatever the model and its own checks raise
-        narrow = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
+        narrow = _is_of_ranges(error)
         given = given_dims(model, args, kwargs, shapes) if narrow else ()
         found = widened(lambda free, calls: _export(model, args, kwargs, free, calls), shapes, given) if narrow else ""
         if isinstance(found, ExportedProgram):
             return found
         why = found.rstrip() or f"{type(error).__name__}: {error}"
         raise IngestError(f"torch.export refuses {type(model).__name__}: {why}") from error
+
+
+def _is_of_ranges(error: Exception) -> bool:
+    """Does torch.export refuse the ranges of dims? It fails over ranges that it would propose, too, where they hold no size."""
+    violated = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
+    return violated or (isinstance(error, AssertionError) and "Cannot create Dim with inconsistent" in str(error))
 
 
 def _export(

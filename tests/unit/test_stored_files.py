@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -119,6 +120,7 @@ def test_no_descriptor_is_left(saved: Path) -> None:
     def count() -> int:
         return len(os.listdir("/proc/self/fd"))
 
+    gc.collect()
     before = count()
     for _ in range(5):
         right(tw.load(saved))
@@ -126,7 +128,7 @@ def test_no_descriptor_is_left(saved: Path) -> None:
         damaged.write_bytes(saved.read_bytes()[:-1])
         with pytest.raises(ArtifactError):
             tw.load(damaged)
-    assert count() == before
+    assert count() <= before  # what other tests left may be collected meanwhile
 
 
 def odd_paths(folder: Path) -> dict[str, Path | str]:

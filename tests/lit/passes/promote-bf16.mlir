@@ -29,6 +29,19 @@ func.func @converted(%a: vector<16xf32>) -> (vector<16xbf16>, vector<16xbf16>) {
   return %0, %2 : vector<16xbf16>, vector<16xbf16>
 }
 
+// FLUSH-LABEL: func.func @read_either_way
+// FLUSH: scf.if
+// FLUSH: arith.cmpf uno, %{{.+}} : vector<16xf32>
+func.func @read_either_way(%c: i1, %a: vector<16xf32>, %b: vector<16xf32>) -> vector<16xbf16> {
+  %r = scf.if %c -> vector<16xf32> {
+    scf.yield %a : vector<16xf32>
+  } else {
+    scf.yield %b : vector<16xf32>
+  }
+  %0 = arith.truncf %r : vector<16xf32> to vector<16xbf16>
+  return %0 : vector<16xbf16>
+}
+
 // f32 to f16 is an instruction everywhere.
 // CHECK-LABEL: func.func @half
 // CHECK: arith.mulf %{{.+}} : f32

@@ -10,8 +10,6 @@ from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.mlir import arith, ir, vector
 
 _PERMUTE = {8: "llvm.x86.avx2.permd", 16: "llvm.x86.avx512.permvar.si.512"}  # of words of 4 bytes, by how many
-
-
 _STEPS = (2, 1, 3, 4)  # places that elements lie apart, likelier ones first
 
 

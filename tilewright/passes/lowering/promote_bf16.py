@@ -13,7 +13,7 @@ from typing import ClassVar
 from tilewright.passes.base import Pass
 from tilewright.passes.lowering.arithmetic import Real, element_of, with_element
 from tilewright.passes.lowering.fp8 import from_fp8, is_fp8, to_fp8
-from tilewright.passes.mlir import arith, attributes, ir, owner, walk
+from tilewright.passes.mlir import arith, attributes, ir, operations, owner, walk
 
 _COMPUTED = frozenset(
     [f"arith.{op}" for op in ("addf", "subf", "mulf", "divf", "remf", "maximumf", "minimumf", "maxnumf", "minnumf")]
@@ -21,6 +21,7 @@ _COMPUTED = frozenset(
 _SIGNS = ("arith.negf", "math.absf", "math.copysign")  # of bits that LLVM knows as f16 and bf16, and not as 8-bit floats
 _INTEGER_RESULT = ("arith.cmpf", "arith.fptosi", "arith.fptoui")
 _MOVED = ("arith.select", "arith.extf", "vector.shuffle", "vector.broadcast", "vector.extract", "arith.bitcast")
+_LOADS = ("llvm.load", "llvm.intr.masked.load", "llvm.intr.masked.gather")
 _FROM_INTEGER = ("arith.sitofp", "arith.uitofp")
 
 
@@ -99,9 +100,11 @@ def _is_small(t: ir.Type) -> bool:
 def _is_read(value: ir.Value) -> bool:
     """Does a value come from memory, or from another value of its bits, as it is?"""
     op = owner(value)
-    while op is not None and op.name in _MOVED:
-        op = owner(op.operands[1 if op.name == "arith.select" else 0])
-    return op is None or not op.name.startswith(("arith.", "math.", "vector.fma", "scf.", "llvm.call"))
+    if op is not None and op.name == "scf.if":  # loads whose step is asked at run time
+        return _is_read(operations(op.regions[0].blocks[0])[-1].operands[list(op.results).index(value)])
+    if op is not None and op.name in _MOVED:
+        return _is_read(op.operands[1 if op.name == "arith.select" else 0])
+    return op is None or op.name in _LOADS
 
 
 def _widened(value: ir.Value) -> ir.Value:

@@ -99,7 +99,7 @@ def _blocks(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Th
 def _best(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds, columns: int | None) -> HostWindowConfig:
     """The block with the least cost for so many columns, None where that is not known."""
     lanes = limits.lanes(widest_bytes(workload))
-    stepped = layer.inner is not None and layer.inner.stride > 1  # a masked load of places apart is a gather
+    stepped = layer.inner is not None and layer.inner.stride > 1  # set when masked loads of places apart were gathers
     while columns is not None and lanes > 4 and (lanes if stepped else lanes // 2 + 1) > columns:
         lanes //= 2
     chunk = _chunk(workload, layer, thresholds.chunk)

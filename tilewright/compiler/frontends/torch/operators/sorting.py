@@ -14,12 +14,11 @@ from tilewright.compiler.ops.scalar_functions import is_nan, select
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_FEW = 64  # smallest elements that are found without sorting all of them
+
 
 def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
     return list(ops.sort(x, axis, descending)) if x.rank else [x, x.graph.filled(0, DType.I64, [])]
-
-
-_FEW = 64  # smallest elements that are found without sorting all of them
 
 
 @register("torch", "aten.sort.default")

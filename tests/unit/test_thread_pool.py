@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -343,14 +345,41 @@ def test_what_others_set_as_affinity_stays(host: Host) -> None:
         for turn in range(100):
             for task in set(os.listdir("/proc/self/task")) - before - {str(caller.native_id)}:
                 wanted = set(cores[turn % 2 : 2])
-                os.sched_setaffinity(int(task), wanted)
-                threading.Event().wait(0.002)
-                if os.sched_getaffinity(int(task)) != wanted:
-                    wrong.append(os.sched_getaffinity(int(task)))
+                with contextlib.suppress(ProcessLookupError):  # it has handed over
+                    os.sched_setaffinity(int(task), wanted)
+                    threading.Event().wait(0.002)
+                    if os.sched_getaffinity(int(task)) != wanted:
+                        wrong.append(os.sched_getaffinity(int(task)))
     finally:
         seen.set()
         caller.join()
     assert not wrong
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers stay")
+def test_a_worker_on_the_callers_core_hands_over(host: Host) -> None:
+    """To a thread that may run where it might, again and again where there is no other core; the loops go on."""
+    def hand_over() -> bool:
+        core = {min(os.sched_getaffinity(0))}
+        os.sched_setaffinity(0, core)
+        workers = set[int]()
+        for _ in range(100_000):
+            if not (host.count(64, 2, 2000) == 1).all():
+                return False
+            now = {int(task) for task in os.listdir("/proc/self/task")} - {os.getpid()}
+            workers |= now
+            for task in now:
+                with contextlib.suppress(ProcessLookupError):  # it has
+                    if os.sched_getaffinity(task) != core:
+                        return False
+            if len(workers) > 3:
+                return len(now) < 3  # the one, and one that ends
+        return False
+
+    child = os.fork()  # in it no worker runs
+    if not child:
+        os._exit(0 if hand_over() else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_arenas_are_aligned_distinct_and_reused(host: Host) -> None:

@@ -23,7 +23,7 @@ _LIBM = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh er
     fma fmax fmin fmod frexp ldexp log log10 log1p log2 lrint lround llrint llround modf nearbyint pow remainder rint
     round roundeven sin sincos sinh sqrt tan tanh tgamma trunc"""
 _LIBC = """_GLOBAL_OFFSET_TABLE_ abort free memcmp memcpy memmove memset posix_memalign sched_yield
-    nanosleep sched_getcpu pthread_create pthread_cond_broadcast pthread_cond_init
+    clock_gettime sched_getcpu pthread_create pthread_cond_broadcast pthread_cond_init
     pthread_cond_wait pthread_detach pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock"""
 _CALLABLE = frozenset(name + suffix for name in _LIBM.split() for suffix in ("", "f")) | frozenset(_LIBC.split())
 

@@ -11,12 +11,11 @@ one for each thread, since every claim moves the line, and the caller's is large
 it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
 is not known before. Now and then both ways are tried again. Who runs a part has no influence on its result.
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
-condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core leaves it by a short
-sleep: a scheduler can take many milliseconds to part two threads that never sleep. A nested loop, or one that starts while
-another is running, is run by its caller alone.
+condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core hands over to a new
+thread (thread_places.py). A nested loop, or one that starts while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
-enters that of all calls (float_environment.py) first. Workers are detached and live as long as the process, so the
+enters that of all calls (float_environment.py) first. Workers are detached and there are some as long as the process is, so the
 code must never be unmapped. `tw_forked`, registered as the child handler of fork, forgets the workers, which are
 created again on need.
 """
@@ -176,7 +175,7 @@ exit:
   ret i64 %count
 }
 
-; %self is generation << 10 | thread, the generation being the last one before the worker was created.
+; %self is generation << 10 | thread, the generation being the last one that the worker has seen.
 define internal ptr @worker(ptr %self) nounwind {
 entry:
   call void @enter_environment()
@@ -185,8 +184,8 @@ entry:
   %first = lshr i64 %packed, 10
   br label %next
 next:
-  %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %serve ]
-  %served = phi i1 [ false, %entry ], [ false, %work ], [ true, %serve ]
+  %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %stays ]
+  %served = phi i1 [ false, %entry ], [ false, %work ], [ true, %stays ]
   br label %spin
 spin:
   %k = phi i64 [ 0, %next ], [ %k1, %again ], [ 0, %stay ]
@@ -233,15 +232,36 @@ work:
   %invited = icmp ult i64 %thread, %threads
   br i1 %invited, label %serve, label %next
 serve:
-  call void @spread()
+  %moved = call i1 @hand_over(i64 %thread, i64 %seen)
+  br i1 %moved, label %leave, label %stays
+stays:
   %did = call i64 @help(i64 %g, i64 %thread)
   br label %next
+leave:
+  ret ptr null
+}
+
+; Starts a thread that is this worker and has seen so many generations; false where the system refuses.
+define internal i1 @start(i64 %thread, i64 %seen) nounwind {
+entry:
+  %id = alloca i64
+  %high = shl i64 %seen, 10
+  %packed = or i64 %high, %thread
+  %self = inttoptr i64 %packed to ptr
+  %error = call i32 @pthread_create(ptr %id, ptr null, ptr @worker, ptr %self)
+  %made = icmp eq i32 %error, 0
+  br i1 %made, label %created, label %exit
+created:
+  %pthread = load i64, ptr %id
+  %detached = call i32 @pthread_detach(i64 %pthread)
+  br label %exit
+exit:
+  ret i1 %made
 }
 
 ; Creates workers until there are %wanted, or the system refuses. The caller holds @busy.
 define internal void @grow(i64 %wanted) nounwind {
 entry:
-  %id = alloca i64
   %start = load i64, ptr @workers
   %none = icmp eq i64 %start, 0
   br i1 %none, label %prepare, label %look
@@ -257,16 +277,10 @@ create:
   %thread = add i64 %have, 1
   %now = load atomic i64, ptr @word monotonic, align 8
   %generation = lshr i64 %now, 32
-  %high = shl i64 %generation, 10
-  %packed = or i64 %high, %thread
-  %self = inttoptr i64 %packed to ptr
-  %error = call i32 @pthread_create(ptr %id, ptr null, ptr @worker, ptr %self)
-  %refused = icmp ne i32 %error, 0
-  br i1 %refused, label %exit, label %created
+  %made = call i1 @start(i64 %thread, i64 %generation)
+  br i1 %made, label %created, label %exit
 created:
   store i64 %thread, ptr @workers
-  %pthread = load i64, ptr %id
-  %detached = call i32 @pthread_detach(i64 %pthread)
   br label %look
 exit:
   ret void

@@ -14,6 +14,7 @@ from tilewright.compiler.ops.control import cond, fori_loop, scan, while_loop
 from tilewright.compiler.ops.convolutions import conv1d, conv2d, conv3d, conv_transpose
 from tilewright.compiler.ops.creation import arange, eye, full, full_like, iota, ones, triangle, tril, triu, zeros
 from tilewright.compiler.ops.einsum import einsum
+from tilewright.compiler.ops.folding import fold
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.grid_sampling import grid_sample
 from tilewright.compiler.ops.grouping import grouped_matmul
@@ -143,6 +144,7 @@ __all__ = [
     "eye",
     "flatten",
     "flip",
+    "fold",
     "fori_loop",
     "full",
     "full_like",

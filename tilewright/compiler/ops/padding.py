@@ -8,7 +8,8 @@ from tilewright.compiler.ops.body import Scalar
 from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.graph import Size, Tensor, shown
 from tilewright.compiler.ops.indexing import take_axes
-from tilewright.compiler.ops.slicing import window
+from tilewright.compiler.ops.joining import concat
+from tilewright.compiler.ops.slicing import narrow, window
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -39,7 +40,7 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, 
     if all(w == zero for w in (*before, *after)):
         return cropped
     if mode == "circular":
-        return _mirrored(cropped, before, after, mode)
+        return _wrapped(cropped, before, after)
     dims = [a + d + b for d, a, b in zip(cropped.dims, before, after, strict=True)]
     emitter, kind = g.emitter, x.dtype.signless.value
     constant = emitter.constant(value, x.dtype.value)
@@ -51,6 +52,19 @@ def pad(x: Tensor, low: Sequence[Size], high: Sequence[Size], value: float = 0, 
 
 def _width(given: Size) -> Expr:
     return Expr.parse(given) if isinstance(given, str) else Expr.of(given)
+
+
+def _wrapped(x: Tensor, before: Sequence[Expr], after: Sequence[Expr]) -> Tensor:
+    """Both ends of x joined to it, which moves whole rows. An axis that may be shorter than its widths is read from places."""
+    zero = Expr.of(0)
+    short = [x.graph.bounds(d - w)[0] < 0 for d, a, b in zip(x.dims, before, after, strict=True) for w in (a, b)]
+    far = [any(short[2 * n : 2 * n + 2]) for n in range(x.rank)]
+    left, right = ([w if away else zero for w, away in zip(widths, far, strict=True)] for widths in (before, after))
+    found = _mirrored(x, left, right, "circular")
+    for axis, (a, d, b) in enumerate(zip(before, x.dims, after, strict=True)):
+        if not far[axis]:
+            found = concat([narrow(found, axis, d - a, a), found, narrow(found, axis, 0, b)], axis)
+    return found
 
 
 def _mirrored(x: Tensor, before: Sequence[Expr], after: Sequence[Expr], mode: str) -> Tensor:

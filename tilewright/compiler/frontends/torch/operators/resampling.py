@@ -52,6 +52,17 @@ def grid_sampler(context: Context, x: ops.Tensor, grid: ops.Tensor, mode: int, p
     return ops.grid_sample(x, grid, MODES[mode], PADDINGS[padding], align_corners)
 
 
+@register("torch", *names("col2im"))
+def col2im(
+    _: Context, x: ops.Tensor, size: Sequence[Any], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+    stride: Sequence[int],
+) -> ops.Tensor:  # fmt: skip
+    """An image from its windows, what overlaps added."""
+    windows = x if x.rank == 3 else ops.unsqueeze(x, 0)
+    image = ops.fold(windows, size, kernel, stride=stride, padding=padding, dilation=dilation)
+    return image if x.rank == 3 else ops.squeeze(image, 0)
+
+
 def _smooth(
     context: Context, x: ops.Tensor, align_corners: bool, scales: Sequence[Any], options: ops.InterpolationOptions
 ) -> ops.Tensor:

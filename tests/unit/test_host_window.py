@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,12 +12,15 @@ from kernel_harness import NUMPY, Dim, T, at_edge, empty, filled, guarded, load,
 from matmul_workloads import AVX2, AVX512, generic, multiply_add
 from window_workloads import WindowCase
 
+from tilewright.compiler.builder.build import build_kernel
+from tilewright.compiler.builder.codegen import compile_assembly
 from tilewright.passes.spaces.host.host_window import HostWindowConfig, Layer, space, takes, why_invalid
 from tilewright.passes.spaces.host.host_window_cost import extents, kernel_cost
 from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.target import Target
 
 MAX = {"f32": ("arith.maximumf", "0xFF800000"), "f64": ("arith.maximumf", "0xFFF0000000000000"),
        "f16": ("arith.maximumf", "0xFC00"), "bf16": ("arith.maximumf", "0xFF80"), "i8": ("arith.maxsi", "-128"),
@@ -190,3 +194,14 @@ def test_vectors_of_pixels_are_no_wider_than_a_row_that_is_read_in_steps() -> No
     assert default(Case((28, 28), stride=2).workload(), AVX512)[0][0].lanes == 8
     assert default(Case((32, 32), stride=2).workload(), AVX512)[0][0].lanes == 16
     assert default(Case((14, 14)).workload(), AVX512)[0][0].lanes == 16
+
+
+@pytest.mark.parametrize(("size", "stride", "config"), [((5, 5), 2, "pixels=4 nv=2"), ((7, 7), 1, "pixels=4 nv=4")])
+def test_elements_go_from_the_image_to_their_products(size: tuple[int, int], stride: int, config: str) -> None:
+    """Hardly any by the stack, where vectors are whole lines."""
+    case = Case((56, 56), size, stride, (size[0] // 2,) * 4, what="filter", channels=3)
+    built = build_kernel(case.text(), "", "kernel", f"host_window{{{config} lanes=16}}", Target.parse("host:x86-64-v4"))
+    lines = compile_assembly(built.llvm_ir, Target.parse("host:x86-64-v4")).splitlines()
+    products = sum("vfmadd" in line for line in lines)
+    stored = [line for line in lines if re.search(r"vmov\w+\s+%zmm\d+, \d*\(%rsp\)", line)]
+    assert products > 100 and len(stored) < products // 8 and all("vmovaps" in line for line in stored)

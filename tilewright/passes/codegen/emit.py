@@ -169,6 +169,15 @@ def lane_mask(count: Index, lanes: int, index: ir.Type) -> ir.Value | None:
     return Index.ramp(0, lanes).compare(arith.CmpIPredicate.slt, Index(splat_to(count.value(index), lanes)))
 
 
+def picked(parts: Sequence[ir.Value], places: Sequence[tuple[int, int]]) -> ir.Value:
+    """A vector of elements of vectors that have as many: for each lane the number of the vector and of its lane."""
+    lanes = len(places)
+    found = vector.shuffle(parts[0], parts[0], [a if n == 0 else 0 for n, a in places])
+    for number, part in enumerate(parts[1:], 1):
+        found = vector.shuffle(found, part, [lanes + a if n == number else i for i, (n, a) in enumerate(places)])
+    return found
+
+
 @dataclass(frozen=True)
 class Memory:
     """A strided tensor in memory: pointer, element type, sizes and strides (in elements) per axis. i1 and 8-bit floats are stored
@@ -248,11 +257,7 @@ class Memory:
         of = [min(a // lanes, wide - 1) for a in at]  # the vector of each element
         parts = [self._load(Index.ramp(low + begin, lanes), None if mask is None else _spread(mask, at, of, n, begin))
                  for n, begin in enumerate(begins)]
-        found = vector.shuffle(parts[0], parts[0], [a if n == 0 else 0 for a, n in zip(at, of, strict=True)])
-        for n, part in enumerate(parts[1:], 1):
-            chosen = [lanes + a - begins[n] if o == n else i for i, (a, o) in enumerate(zip(at, of, strict=True))]
-            found = vector.shuffle(found, part, chosen)
-        return found
+        return picked(parts, [(n, a - begins[n]) for a, n in zip(at, of, strict=True)])
 
     def store(self, value: ir.Value, coords: Sequence[Index], mask: ir.Value | None = None) -> None:
         """Store one element, or the lanes of a vector that the mask selects."""

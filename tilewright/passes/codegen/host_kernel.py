@@ -45,9 +45,12 @@ class HostKernel(KernelFrame):
         apart = slot.unit is None and not slot.result
         return HostMemory(pointer, slot.element, sizes, strides, self.index, self.permutes, apart)
 
-    def build(self, emit: Callable[[Index, Index, ir.Value], Grid]) -> Grid:
-        """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region."""
-        body = self._create(self.slot_types)
+    def build(self, emit: Callable[[Index, Index, ir.Value], Grid], spills: bool = False) -> Grid:
+        """`emit(begin, end, workspace)` emits the work units [begin, end). Erases the region.
+
+        spills: vectors are kept on the stack, whose slots for them are aligned then: LLVM knows too late that there are any, and
+        each would lie in two lines."""
+        body = self._create(self.slot_types, spills)
         arguments = list(body.arguments)
         with ir.InsertionPoint(body):
             self.bind(arguments[:-3])
@@ -56,7 +59,7 @@ class HostKernel(KernelFrame):
         self.fn.erase()
         return grid
 
-    def _create(self, words: list[ir.Type]) -> ir.Block:
+    def _create(self, words: list[ir.Type], spills: bool) -> ir.Block:
         """Entry and body functions; returns the body's block, whose arguments are the words, begin, end and workspace."""
         inputs = sum(isinstance(v.type, ir.RankedTensorType) for v in self.block.arguments)
         types, pointers, apart = [], 0, IN_PLACE not in self.fn.attributes
@@ -74,9 +77,10 @@ class HostKernel(KernelFrame):
             lines.append(f"%w{i} = llvm.load %p{i} : !llvm.ptr -> {t}")
         passed = ", ".join([f"%w{i}" for i in range(len(types))] + ["%begin", "%end", "%workspace"])
         signature = ", ".join([t for t, _ in types] + ["i64", "i64", "!llvm.ptr"])
+        attributes = ' attributes {passthrough = ["stackrealign"]}' if spills else ""
         text = f"""
-        llvm.func internal @{self.symbol}_body({body_args}{", " if types else ""}{tail}) {{ llvm.return }}
-        llvm.func @{self.symbol}(%slots: !llvm.ptr, {tail}) {{
+        llvm.func internal @{self.symbol}_body({body_args}{", " if types else ""}{tail}){attributes} {{ llvm.return }}
+        llvm.func @{self.symbol}(%slots: !llvm.ptr, {tail}){attributes} {{
           {chr(10).join(lines)}
           llvm.call @{self.symbol}_body({passed}) : ({signature}) -> ()
           llvm.return

@@ -82,6 +82,11 @@ def forget_constants() -> None:
     llvm.InlineAsmOp(None, [], "", changed, has_side_effects=True)
 
 
+def forget_memory() -> None:
+    """Empty assembly that may change memory: loads that come after it stay there."""
+    llvm.InlineAsmOp(None, [], "", "~{memory}", has_side_effects=True)
+
+
 def _bound(run: Callable[[Index, int], None], row: Index, height: int) -> Callable[[], None]:
     return lambda: run(row, height)
 

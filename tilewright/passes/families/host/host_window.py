@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import groupby, product
+from operator import itemgetter
 
 from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.codegen.affine_index import evaluate
@@ -25,7 +27,7 @@ from tilewright.passes.codegen.host_kernel import Grid, HostKernel
 from tilewright.passes.codegen.index import Index, select, splat_to
 from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
-from tilewright.passes.families.host.host_matmul_rows import Loops
+from tilewright.passes.families.host.host_matmul_rows import Loops, forget_memory
 from tilewright.passes.families.host.host_matmul_store import store_placed
 from tilewright.passes.families.host.host_window_plan import WindowPlan
 from tilewright.passes.families.host.host_window_rows import PaddedRows, known
@@ -79,7 +81,7 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
         loop(begin, end, 1, unit, index=kernel.index)
         return Grid() if rows is None else Grid(workspace=rows.bytes)
 
-    return kernel.build(body)
+    return kernel.build(body, spills=True)
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,9 @@ class _WindowEmitter:
         return loop(low, high, 1, body, sums, self.kernel.index)
 
     def _taps(self, block: _Block, loops: Loops, sums: _Sums) -> _Sums:
-        """The unrolled taps: those of the pixel loop, in one loop at the border, then those along the vectors."""
+        """The unrolled taps: those of the pixel loop, in one loop at the border, then those along the vectors. Products of
+        each channel with a filter of its own go by rows of the image: LLVM would load elements of several rows before their
+        products, and keep on the stack what is more than registers hold."""
         ev, plan = self.kernel.evaluator, self.plan
         tap = plan.tap_across
         if block.bordered and tap is not None and loops[tap] is None:
@@ -348,21 +352,25 @@ class _WindowEmitter:
             values = [tapped(n, a, b) for b in plan.unrolled(plan.tap_along)]
             return reduce(lambda found, value: self.join(value, found), values)
 
+        across = plan.unrolled(tap) if tap is None or loops[tap] is None else [None]
+        steps = [(plan.step_across(member.pixel, a or 0), n, a) for a in across for n, member in enumerate(members)]
         with ev.kept():
             ev.known[image] = lambda _: reader.read()
-            for a in plan.unrolled(tap) if tap is None or loops[tap] is None else [None]:
-                if product_of(plan.root) is None:
-                    for n, member in enumerate(members):
-                        key = (plan.step_across(member.pixel, a or 0), member.vector)
-                        if key not in parts:
-                            parts[key] = part(n, a)
-                        sums[n] = self.join(parts[key], sums[n])
-                    continue
-                steps = [(n, b) for n in range(len(members)) for b in plan.unrolled(plan.tap_along)]
-                if plan.filters is not None:  # an element of the image meets all filters while it is in a register
-                    steps = [(n, b) for b in plan.unrolled(plan.tap_along) for n in range(len(members))]
-                for n, b in steps:
+            if product_of(plan.root) is None:
+                for row, n, a in steps:
+                    key = (row, members[n].vector)
+                    if key not in parts:
+                        parts[key] = part(n, a)
+                    sums[n] = self.join(parts[key], sums[n])
+            elif plan.filters is not None:  # an element of the image meets all filters while it is in a register
+                for a, b, n in product(across, plan.unrolled(plan.tap_along), range(len(members))):
                     sums[n] = self.join(tapped(n, a, b), sums[n])
+            else:
+                for _, pixels in groupby(sorted(steps), key=itemgetter(0)):
+                    met = list(pixels)
+                    forget_memory()
+                    for b, (_, n, a) in product(plan.unrolled(plan.tap_along), met):
+                        sums[n] = self.join(tapped(n, a, b), sums[n])
             del ev.known[image]
         return sums
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.passes.codegen.emit import Memory, all_of, byte_width, constant, lane_mask, loop, when
+from tilewright.passes.codegen.emit import WIDEST_STEP, Memory, all_of, byte_width, constant, lane_mask, loop, picked, when
 from tilewright.passes.codegen.host_kernel import HostKernel
 from tilewright.passes.codegen.index import Index, splat_to
 from tilewright.passes.families.host.host_matmul_rows import Loops
@@ -222,6 +222,9 @@ class PaddedRows:
             source[across] = source[across] + row
         deep = [known(loops[d]) for d in self._deep]
         width = self._row_width(memory)
+        if 1 < step <= WIDEST_STEP:
+            self._parted(memory, [*deep, row], source)
+            return
         for phase in range(step):
             first = (before - phase).max(0).ceildiv(step).min(width)
             end = (extent + before - phase).max(0).ceildiv(step).min(width).max(first)
@@ -243,6 +246,48 @@ class PaddedRows:
                      lambda: some(whole, lane_mask(end - whole, lanes, self.kernel.index)))
 
             when(whole.lt(end), rest)
+
+
+    def _parted(self, memory: Memory, first: list[Index], source: list[Index]) -> None:
+        """A row of which a step of elements is loaded at once, for as many places side by side. first: coordinates of the row in
+        `memory`. source: those of the image, without that along the row."""
+        ev, plan, window, lanes, index = self.kernel.evaluator, self.plan, self._window, self.config.lanes, self.kernel.index
+        step, axis = window.stride, plan.axis_of(window)
+        before, extent = plan.place_of(ev, window)
+        width = self._row_width(memory)
+        shifts = [(before + q) // step for q in range(step)]  # places before those of the q-th elements of steps
+        count = (extent // step).min(width - shifts[-1]).max(0)
+
+        def element(x: Index, places: int, mask: ir.Value | None) -> ir.Value:
+            at = list(source)
+            at[axis] = Index.ramp(x, lanes, places)
+            return splat_to(ev.element(plan.reduction.source, at, mask), lanes)
+
+        def place(y: Index, q: int) -> list[Index]:
+            *deep, row = first
+            return [*deep, *self._at(row, (before + q) % step, Index.ramp(y + shifts[q], lanes))]
+
+        def some(y: Index, masked: bool = False) -> None:
+            with ev.kept():
+                masks = [lane_mask((count - y) * step - k * lanes, lanes, index) if masked else None for k in range(step)]
+                parts = [element(y * step + k * lanes, 1, mask) for k, mask in enumerate(masks)]
+                mask = lane_mask(count - y, lanes, index) if masked else None
+                for q in range(step):
+                    found = picked(parts, [divmod(q + step * i, lanes) for i in range(lanes)])
+                    memory.store(found, place(y, q), mask)
+
+        whole = count - count % lanes
+        loop(0, whole, lanes, some, index=index)
+        when(whole.lt(count), lambda: when(count.ge(lanes), lambda: some(count - lanes), lambda: some(whole, masked=True)))
+        for q in range(step):
+            end = (extent - q).ceildiv(step).min(width - shifts[q])
+
+            def rest(q: int = q, end: Index = end) -> None:
+                mask = lane_mask(end - count, lanes, index)
+                with ev.kept():
+                    memory.store(element(count * step + q, step, mask), place(count, q), mask)
+
+            when(count.lt(end), rest)
 
 
 def known(x: Index | None) -> Index:

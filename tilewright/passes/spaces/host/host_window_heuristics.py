@@ -16,9 +16,12 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
+_LINE = 64  # bytes
+_BESIDE = 3  # registers for what is joined with results
 _LATENCY = 4  # cycles from a join to the next of the same result
 _ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
 _FEW_TAPS = 25  # unrolled taps at most of a kernel beside the usual one, which takes as long to build
+_VECTORS = range(1, 9)  # of rows whose length is not known
 _WIDEST = 4  # vectors of a row up to which rows end to end are looked at
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
 
@@ -61,7 +64,7 @@ def default(workload: Workload, limits: HostLimits,
         return (usual,), Leaf(0)
 
     def better(width: int) -> bool:
-        return _flat_cost(flat, layer, workload, width) < thresholds.flat / 100 * _cost(usual, layer, workload, width)
+        return _flat_cost(flat, layer, workload, width) < thresholds.flat / 100 * _cost(usual, layer, workload, limits, width)
 
     if columns is not None:
         return (flat if better(columns) else usual,), Leaf(0)
@@ -108,7 +111,7 @@ def _best(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thre
     for filters, count, nv in _blocks(workload, layer, limits, thresholds, shapes):
         config = HostWindowConfig(count, nv, lanes, chunk, filters)
         if why_invalid(config, workload, limits) is None:
-            cost = _cost(config, layer, workload, columns)
+            cost = _cost(config, layer, workload, limits, columns)
             if best is None or cost < best[0] * 0.98:
                 best = (cost, config)
     return best[1] if best is not None else HostWindowConfig(1, 1, lanes, chunk)
@@ -135,33 +138,43 @@ def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, colum
     return block * pitch / (config.nv * config.lanes) / config.filters
 
 
-def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, columns: int | None) -> float:
-    """Cycles for the results of a row of pixels and one filter."""
+def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: HostLimits, columns: int | None) -> float:
+    """Cycles for the results of a row of pixels and one filter. Of elements along a row each tap is a load of its own, and
+    those of a filter that registers do not hold are loaded again for each pixel."""
     pixels = workload.loops[layer.outer.row].extent.constant if layer.outer is not None else 1
     across, along = layer.taps(workload)
     stride = layer.outer.stride if layer.outer is not None else 1
 
-    def block(count: int) -> float:
+    def block(count: int, nv: int) -> float:
         if layer.free:
             return _shared_steps(config, count, across * along * (layer.depth(workload).constant or 1))
-        places = across if count == 1 else (count - 1) * stride + across
-        return _steps(count, config.nv, across * along, places * along)
+        places = along * (across if count == 1 else (count - 1) * stride + across)
+        if layer.inner is None:
+            return _steps(count, nv, across * along, (places + across * along) * nv)
+        lines = 1 + (config.lanes - 1) * widest_bytes(workload) / _LINE  # that a vector lies in
+        loaded = min(across * along, max(0, across * along + count * nv + _BESIDE - limits.vector_registers))
+        return _steps(count, nv, across * along, places * nv * lines + count * loaded)
 
-    each = config.chunk or pixels or 64
-    inside = each - (across - 1) // stride if layer.inner is None else each
-    steps = inside // config.pixels * block(config.pixels) + (each - inside // config.pixels * config.pixels) * block(1)
-    steps /= each * config.filters
-    if columns is None:
-        return steps / config.nv
+    chunk = config.chunk or pixels or 64
+    units = [chunk] if not pixels else [min(chunk, pixels - begin) for begin in range(0, pixels, chunk)]
+    inside = [unit - (across - 1) // stride if layer.inner is None else unit for unit in units]
+    whole = sum(count // config.pixels for count in inside)
+
+    def row(nv: int) -> float:
+        alone = sum(units) - whole * config.pixels
+        return (whole * block(config.pixels, nv) + alone * block(1, nv)) / (sum(units) * config.filters)
+
     if layer.free:  # fewer vectors than a block has leave room for more pixels
-        return steps * -(-columns // config.lanes) / config.nv
-    return steps * -(-columns // (config.nv * config.lanes))
+        return row(config.nv) * (1 if columns is None else -(-columns // config.lanes)) / config.nv
+    if columns is None:  # what blocks leave over goes vector by vector
+        return sum(n // config.nv * row(config.nv) + n % config.nv * row(1) for n in _VECTORS) / sum(_VECTORS)
+    return row(config.nv) * -(-columns // (config.nv * config.lanes))
 
 
-def _steps(pixels: int, nv: int, taps: int, places: int) -> float:
+def _steps(pixels: int, nv: int, taps: int, loads: float) -> float:
     """Cycles of a block: joins, two a cycle and not before the one before them is done; loads, two a cycle; its start and end."""
     joins = max(pixels * nv * taps / 2, _LATENCY * taps)
-    return max(joins, (places * nv + taps * nv) / 2) + 6 + pixels * nv
+    return max(joins, loads / 2) + loads / 16 + 6 + pixels * nv
 
 
 def _shared_steps(config: HostWindowConfig, pixels: int, taps: int) -> float:

@@ -167,3 +167,10 @@ def test_every_legal_configuration_has_a_cost(limits: HostLimits) -> None:
 def test_rules_have_names(config: HostWindowConfig, rule: str) -> None:
     found = why_invalid(config, Groups((14, 40)).workload(), AVX512)
     assert found is not None and found.startswith(rule)
+
+
+def test_blocks_of_known_rows_leave_no_vector_over() -> None:
+    """Rows of seven vectors, of which the last block of several would compute some twice."""
+    case = Groups((224, 224), (7, 7), 2, (3, 3, 3, 3), groups=1, filters=64)
+    (config,), _ = default(case.workload(), AVX512)
+    assert isinstance(config, HostWindowConfig) and config.nv in (1, 7) and config.filters * config.pixels >= 12

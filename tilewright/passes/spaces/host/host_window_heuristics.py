@@ -164,7 +164,7 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: Ho
         alone = sum(units) - whole * config.pixels
         return (whole * block(config.pixels, nv) + alone * block(1, nv)) / (sum(units) * config.filters)
 
-    if layer.free:  # fewer vectors than a block has leave room for more pixels
+    if layer.free and (columns is None or workload.loops[layer.along].extent.constant is None):  # one vector may be left over
         return row(config.nv) * (1 if columns is None else -(-columns // config.lanes)) / config.nv
     if columns is None:  # what blocks leave over goes vector by vector
         return sum(n // config.nv * row(config.nv) + n % config.nv * row(1) for n in _VECTORS) / sum(_VECTORS)

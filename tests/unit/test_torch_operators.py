@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.usefixtures("built_here")
@@ -322,3 +323,23 @@ def test_places_among_any_number_of_boundaries(right: bool) -> None:
                      dynamic_shapes=({0: rows}, {0: torch.export.Dim("m", min=1, max=64)}))
     for n in (1, 2, 31, 33, 1000, 40000):
         assert torch.equal(run(*cases(n)), torch.searchsorted(*cases(n), right=right)), n
+
+
+def test_inverse_of_erf() -> None:
+    """Of f32 within 1.7 ulp, in both of its ranges and to the last number in front of 1."""
+    from scipy.special import erfinv
+
+    def inverse(x: Any) -> Any:
+        return torch.as_tensor(tw.compile(model(lambda a, b: torch.erfinv(a)), args=(x, x))(x, x))
+
+    rng = np.random.default_rng(5)
+    near = 1 - np.arange(1, 513, dtype=np.float32) * np.float32(2.0**-24)
+    x = np.concatenate([rng.random(2048, np.float32), near, 2.0 ** -rng.uniform(1, 130, 512).astype(np.float32)])
+    x = np.concatenate([x, -x])
+    want = erfinv(x.astype(np.float64))
+    off = np.abs(inverse(torch.from_numpy(x)).numpy().astype(np.float64) - want)
+    assert (off <= 1.7 * np.spacing(np.abs(want).astype(np.float32))).all()
+    ends = torch.tensor([0.0, -0.0, 1, -1, 1.5, -2, torch.nan, torch.inf])
+    got = inverse(ends)
+    torch.testing.assert_close(got, torch.erfinv(ends), equal_nan=True)
+    assert torch.signbit(got[1])

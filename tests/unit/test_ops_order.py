@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.ops_harness import Checks, Given
 from tilewright.compiler import ops
 from tilewright.runtime.errors import OptionError, ShapeError
@@ -98,7 +99,21 @@ def test_running_reductions() -> None:
     add("cummin", ops.cummin(i, 0)[0], "i", lambda x: x.cummin(0).values)
     add("cummin places", ops.cummin(i, 0)[1], "i", lambda x: x.cummin(0).indices)
     add("logcumsumexp", ops.logcumsumexp(x * 30), "x", lambda x: (x * 30).logcumsumexp(-1))
+    add("logcumsumexp down", ops.logcumsumexp(x, 0), "x", lambda x: x.logcumsumexp(0))
+    add("logcumsumexp f16", ops.logcumsumexp(h), "h", lambda x: x.float().logcumsumexp(-1).half())
     checks.run(SHAPES)
+
+
+def test_running_logarithms_of_what_is_not_finite() -> None:
+    torch = pytest.importorskip("torch")
+    inf, nan = np.inf, np.nan
+    x = np.array([[-inf, -inf, 1, 2, -inf, inf, 3], [inf, -inf, inf, 2, 3, 4, 5], [nan, 1, 2, 3, inf, 4, 5],
+                  [1, 2, nan, inf, -inf, 0, 0], [-inf] * 7, [-1e38, 1e38, -3e38, 3e38, -3e38, 0, 0]], np.float32)  # fmt: skip
+    g = ops.Graph()
+    g.output(ops.logcumsumexp(g.input("x", ["B", 7])))
+    fn = tw.compile(g, {"B": (1, 40)})
+    for rows in (x, x[:1], np.concatenate([x] * 5)):
+        np.testing.assert_allclose(np.asarray(fn(rows)), torch.from_numpy(rows).logcumsumexp(1).numpy(), rtol=1e-6)
 
 
 def test_statistics() -> None:

@@ -294,22 +294,36 @@ class Graph:
 
         `body` gets the region, the inputs widened to the type they compute in, and the accumulator.
         """
-        operands = [*inputs, into]
+        return self.generics(inputs, [into], iterators, lambda region, given, out: [body(region, given, out[0])])[0]
+
+    def generics(
+        self,
+        inputs: Sequence[tuple[Tensor, Sequence[str]]],
+        into: Sequence[tuple[Tensor, Sequence[str]]],
+        iterators: Sequence[str],
+        body: Callable[[Body, Sequence[Scalar], Sequence[Scalar]], Sequence[Scalar]],
+    ) -> list[Tensor]:
+        """linalg.generic with a result for each of `into`; else as `generic`."""
+        operands, outs = [*inputs, *into], [t for t, _ in into]
         loops = ", ".join(f"d{i}" for i in range(len(iterators)))
         maps = ", ".join(f"affine_map<({loops}) -> ({', '.join(m)})>" for _, m in operands)
         kinds = ", ".join(f'"{i}"' for i in iterators)
         region = Body(self.emitter.fresh, self.emitter.constant)
         arguments = [Scalar(region, self.emitter.fresh(), t.dtype.value) for t, _ in operands]
         widened = [s.cast(computed_in(t.dtype).value) for s, (t, _) in zip(arguments, inputs, strict=False)]
-        result, out = body(region, widened, arguments[-1]), into[0]
-        yielded = result.cast(out.dtype.value)
+        found = body(region, widened, arguments[len(inputs):])
+        yielded = [s.cast(t.dtype.value) for s, t in zip(found, outs, strict=True)]
         head = ", ".join(f"{a.ssa}: {a.type}" for a in arguments)
-        last = f"  linalg.yield {yielded.ssa} : {yielded.type}"
+        last = f"  linalg.yield {_listed(yielded)}"
         lines = [f"^bb0({head}):", *(f"  {line}" for line in region.lines), last]
-        ins = f"ins({', '.join(t.ssa for t, _ in inputs)} : {', '.join(t.type for t, _ in inputs)}) " if inputs else ""
+        ins = f"ins({_listed([t for t, _ in inputs])}) " if inputs else ""
         op = f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}"
-        text = "\n    ".join([f"{op} {ins}outs({out.ssa} : {out.type}) {{", *lines, "} -> "])
-        return self.result(text, out.dtype, out.dims)
+        text = "\n    ".join([f"{op} {ins}outs({_listed(outs)}) {{", *lines, "} -> "])
+        if len(outs) == 1:
+            return [self.result(text, outs[0].dtype, outs[0].dims)]
+        name = self.emitter.fresh()
+        self.emitter.lines.append(f"{name}:{len(outs)} = {text}({', '.join(t.type for t in outs)})")
+        return [Tensor(self, f"{name}#{n}", t.dtype, t.dims) for n, t in enumerate(outs)]
 
     def pointwise(
         self, name: str, function: Callable[..., Scalar], *operands: Operand, dtype: DType | None = None
@@ -358,6 +372,11 @@ class Graph:
 
         loops = [f"d{i}" for i in range(len(dims))]
         return self.generic(inputs, (self.empty(dtype, dims), loops), ["parallel"] * len(dims), body)
+
+
+def _listed(values: Sequence[Tensor | Scalar]) -> str:
+    """Names, then types."""
+    return f"{', '.join(v.ssa for v in values)} : {', '.join(v.type for v in values)}"
 
 
 def _checked_name(what: str, name: str) -> str:

@@ -41,22 +41,22 @@ def cummin(x: Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
 
 
 def logcumsumexp(x: Tensor, axis: int = -1) -> Tensor:
-    """log of the running sums of exp(x) along an axis, without overflow."""
+    """log of the running sums of exp(x) along an axis, without overflow: sums are kept relative to the largest element so far."""
     want_float("logcumsumexp", x)
-    at = axis_of("logcumsumexp", x, axis)
-    wide = cast(x, computed_in(x.dtype))
-    most = _running_extreme("logcumsumexp", wide, at)[0]
-    by = x.graph.pointwise(
-        "logcumsumexp", lambda m: m.body.select(m.math("absf").compare("lt", float("inf")), m, 0), most)
+    at, wide = axis_of("logcumsumexp", x, axis), computed_in(x.dtype)
 
-    def body(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
-        value, shift = scalars
-        return out + region.select(region.index(x.rank).compare("le", region.index(at)), (value - shift).math("exp"), 0)
+    def body(region: Body, scalars: Sequence[Scalar], out: Sequence[Scalar]) -> list[Scalar]:
+        value, (most, total) = scalars[0], out
+        same = value.compare("eq", most)  # infinities too, whose difference is NaN
+        smaller = region.select(same, region.value(1, wide.value), (0 - (value - most).math("absf")).math("exp"))
+        grown = region.select(value.compare("gt", most), total * smaller + 1, total + smaller)
+        inside = region.index(x.rank).compare("le", region.index(at))
+        return [region.select(inside, most.maximum(value), most), region.select(inside, grown, total)]
 
     loops, along, kinds = _loops(x, at)
-    into = (x.graph.filled(0, wide.dtype, x.dims), loops)
-    total = x.graph.generic([(wide, along), (by, loops)], into, kinds, body)
-    return cast(log(total) + by, x.dtype)
+    start = [(x.graph.filled(v, wide, x.dims), loops) for v in (float("-inf"), 0)]
+    most, total = x.graph.generics([(x, along)], start, kinds, body)
+    return cast(log(total) + most, x.dtype)
 
 
 def _loops(x: Tensor, at: int) -> tuple[list[str], list[str], list[str]]:

@@ -2,10 +2,11 @@
 
 What a kernel took is kept by its address and the bits that the number of its units has: what several threads gain grows with the
 units. Whether a loop is short goes by the least of what was seen, which grows by an eighth at a launch, so that one that was
-disturbed decides nothing. Every so many launches of a short loop both ways are tried: all threads, often enough that those that
-slept have been woken, then the caller alone. The one with the lesser median is taken until the next trials; medians are followed
-by steps of a 32nd, from the least of the first half of the trials on. To wake a thread takes longer than many a loop, so launches
-to which none came are no trials, and decide only where that goes on.
+disturbed decides nothing. Of a short loop both ways are tried: all threads, often enough that those that slept have been woken,
+then the caller alone. The one with the lesser median is taken until the next trials, which come after four times as many launches
+each time, up to a limit: one that was disturbed is soon made good for. Medians are followed by steps of a 32nd, from the least of
+the first half of the trials on. To wake a thread takes longer than many a loop, so launches to which none came are no trials, and
+decide only where that goes on.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ _TICKS = {"x86_64": "%now = call i64 @llvm.readcyclecounter()\n  ret i64 %now"}
 _NO_TICKS = "ret i64 0"
 _SHORT = 60_000 << 10  # 1024ths of ticks of a loop, of all threads together: some 20 microseconds
 _LAG = 300 << 10  # 1024ths of ticks until a worker has the word and the caller knows that it is done
-_TOGETHER, _ALONE, _TURNS = 64, 16, 1 << 14  # of so many launches of a short loop the first ones are trials
+_TOGETHER, _ALONE = 64, 16  # launches of a short loop that are trials
+_SOON, _SELDOM = 256, 1 << 14  # launches from the first trials to the next, and between later ones at most
 _ABSENT = 512  # launches to which no other thread came that trials put up with
 
 
 def short_loops_ir(arch: str) -> str:
     """Defines @key_of, @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
     ticks, short = _TICKS.get(arch, _NO_TICKS), _SHORT if arch in _TICKS else 0
-    given = {"$LAG": _LAG, "$TOGETHER": _TOGETHER, "$TRIALS": _TOGETHER + _ALONE, "$TURNS": _TURNS - 1, "$TICKS": ticks,
-             "$SHORT": short, "$ABSENT": _ABSENT, "$CREW_SETTLED": _TOGETHER // 2, "$OWN_SETTLED": _TOGETHER + _ALONE // 2}
+    given = {"$LAG": _LAG, "$TOGETHER": _TOGETHER, "$TRIALS": _TOGETHER + _ALONE, "$SOON": _SOON, "$SELDOM": _SELDOM,
+             "$TICKS": ticks, "$SHORT": short, "$ABSENT": _ABSENT, "$CREW_SETTLED": _TOGETHER // 2,
+             "$OWN_SETTLED": _TOGETHER + _ALONE // 2}
     text = _IR
     for name, value in given.items():
         text = text.replace(name, str(value))
@@ -45,8 +48,8 @@ define internal i64 @key_of(ptr %kernel, i64 %units) alwaysinline nounwind {
 }
 
 ; Of a key: the key, what a unit took in 1024ths of ticks of all threads together, its medians in the last trials of the caller
-; alone and of all threads, launches since it was short, whether it is the caller's, and how often nobody helped in the trials.
-; Only the owner of @busy looks.
+; alone and of all threads, launches since these began, whether it is the caller's, how often nobody helped in the trials, and how
+; many launches come after them. Only the owner of @busy looks.
 define internal ptr @entry_of(i64 %key) alwaysinline nounwind {
   %line = lshr i64 %key, 4
   %class = lshr i64 %key, 58
@@ -78,10 +81,14 @@ look:
   %crew_field = getelementptr i64, ptr %entry_of, i64 3
   %turns_field = getelementptr i64, ptr %entry_of, i64 4
   %chosen_field = getelementptr i64, ptr %entry_of, i64 5
+  %rest_field = getelementptr i64, ptr %entry_of, i64 7
   %turns = load i64, ptr %turns_field
-  %next = add i64 %turns, 1
+  %rest = load i64, ptr %rest_field
+  %last = add i64 %rest, $TRIALS
+  %over = icmp ugt i64 %turns, %last
+  %turn = select i1 %over, i64 0, i64 %turns
+  %next = add i64 %turn, 1
   store i64 %next, ptr %turns_field
-  %turn = and i64 %turns, $TURNS
   %trial = icmp ult i64 %turn, $TRIALS
   br i1 %trial, label %try, label %settled
 try:
@@ -106,6 +113,10 @@ decide:
   %less = icmp ult i64 %known, %rival
   %absent_field = getelementptr i64, ptr %entry_of, i64 6
   store i64 0, ptr %absent_field
+  %longer = shl i64 %rest, 2
+  %most = call i64 @llvm.smin.i64(i64 %longer, i64 $SELDOM)
+  %pause = call i64 @llvm.smax.i64(i64 %most, i64 $SOON)
+  store i64 %pause, ptr %rest_field
   %flag = zext i1 %less to i64
   store i64 %flag, ptr %chosen_field
   ret i1 %less
@@ -133,8 +144,7 @@ define internal void @follow(ptr %entry_of, i64 %number, i64 %now, i64 %settled)
   %field = getelementptr i64, ptr %entry_of, i64 %number
   %turns_field = getelementptr i64, ptr %entry_of, i64 4
   %turns = load i64, ptr %turns_field
-  %turn = and i64 %turns, $TURNS
-  %early = icmp ule i64 %turn, %settled
+  %early = icmp ule i64 %turns, %settled
   %before = load i64, ptr %field
   %part = lshr i64 %before, 5
   %more = add i64 %before, %part
@@ -208,8 +218,7 @@ again:
 absent: ; nobody came: it says nothing of all threads, and does not count as a trial unless that goes on
   %missed = load i64, ptr %absent_field
   %turns = load i64, ptr %turns_field
-  %turn = and i64 %turns, $TURNS
-  %begun = sub i64 %turn, 2
+  %begun = sub i64 %turns, 2
   %trial = icmp ult i64 %begun, $TOGETHER
   %some = icmp ult i64 %missed, $ABSENT
   %waits = and i1 %trial, %some
@@ -225,8 +234,10 @@ crew:
 first:
   store i64 %key, ptr %entry_of
   store i64 %each, ptr %field
+  %rest_field = getelementptr i64, ptr %entry_of, i64 7
   store i64 0, ptr %turns_field
   store i64 0, ptr %absent_field
+  store i64 0, ptr %rest_field
   ret void
 }
 

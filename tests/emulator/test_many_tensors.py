@@ -12,11 +12,15 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.compilation.compilation import Compilation, full_target
+from tilewright.compiler.compilation.outlined_model import outline
 from tilewright.passes.codegen.gpu_kernel import GpuKernel
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.gpu.gpu_caller import GpuCaller
 from tilewright.runtime.program.kernel import PARAMETER_BYTES, MicroKernel
 from tilewright.runtime.target import Target
+from tools.bench.partition import optimizers
+from tools.bench.partition.optimizers import DECAY, FIRST, RATE, SECOND
 
 Size = tuple[int, ...]
 MIXED: tuple[Size, ...] = ((7,), (1,), (0,), (33,), (129, 5), (3, 1), (64, 64), (1, 257), (0, 9), (2, 3, 5), (1000,), (12,))
@@ -58,7 +62,22 @@ def trusted(sizes: Sequence[Size]) -> ops.Graph:
     return g
 
 
-MODELS = {"moments": moments, "clipped": clipped, "trusted": trusted}
+def lamb(sizes: Sequence[Size]) -> ops.Graph:
+    """As `python -m tools.bench optimizers` has it: new values and moments, each update scaled by two norms of whole tensors."""
+    g = ops.Graph()
+    first_by, second_by = g.input("first_by", []), g.input("second_by", [])
+    for n, size in enumerate(sizes):
+        value, gradient, first, second = (g.input(f"{name}{n}", list(size)) for name in ("value", "gradient", "first", "second"))
+        first = FIRST * first + (1 - FIRST) * gradient
+        second = SECOND * second + (1 - SECOND) * gradient * gradient
+        update = first * first_by / (ops.sqrt(second * second_by) + 1e-6) + DECAY * value
+        trust = ops.sqrt(ops.sum(value * value)) / (ops.sqrt(ops.sum(update * update)) + 1e-12)
+        for name, made in (("value", value - RATE * trust * update), ("first", first), ("second", second)):
+            g.output(made, name=f"new_{name}{n}")
+    return g
+
+
+MODELS = {"moments": moments, "clipped": clipped, "trusted": trusted, "lamb": lamb}
 
 
 @cache
@@ -91,6 +110,31 @@ def test_a_step_over_many_tensors(name: str, sizes: tuple[Size, ...], launches: 
         got = GpuCaller(fn.program, fn._bundle.code, fn._bundle.constants, device)(*given)
         for a, b in zip(got, wanted, strict=True):
             np.testing.assert_allclose(a, b, 2e-5, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["emulator:sm_90a", "emulator:sm_80"])
+def test_a_step_of_lamb_over_parameters_of_bert(target: str) -> None:
+    """All in place: whole tensors are summed by all blocks, then joined in a fixed order. No family refuses any of it."""
+    own = tuple(optimizers.sizes(64, layers=1))
+    given = [np.random.default_rng(n).random(size, np.float32) for n, size in enumerate(s for s in own for _ in range(4))]
+    given = [np.asarray(1.2, np.float32), np.asarray(1.1, np.float32), *given]
+    fn = tw.compile(lamb(own), target=target, donate=[f"{n}{i}" for i in range(len(own)) for n in ("value", "first", "second")])
+    assert (fn.explain().launches, len(serving_many(fn)), fn.program.refused) == (4, 4, {})
+    results = []
+    for seed in (None, 1):
+        device = EmulatorDevice(target.partition(":")[2], seed=seed)
+        results.append(GpuCaller(fn.program, fn._bundle.code, fn._bundle.constants, device)(*(x.copy() for x in given)))
+    for a, b, wanted in zip(*results, tw.compile(lamb(own))(*given), strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, wanted, 2e-5, 1e-6)
+
+
+@pytest.mark.parametrize("share", [1, 64])
+def test_all_parameters_of_bert_are_four_launches(share: int) -> None:
+    every = optimizers.sizes(share)
+    names = [f"{n}{i}" for i in range(len(every)) for n in ("value", "first", "second")]
+    plan = outline(Compilation(lamb(every), {}, full_target("cuda:sm_90a"), donate=names)).plan
+    assert [len(every), len(plan.launches())] == [199, len(plan.steps)] == [199, 4]
 
 
 @pytest.mark.parametrize("target", ["emulator:sm_90a", "emulator:sm_80"])

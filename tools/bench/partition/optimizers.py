@@ -34,12 +34,12 @@ Tensors = Sequence[Any]
 Step = Callable[..., Any]
 
 
-def sizes(share: int = 1) -> list[tuple[int, ...]]:
-    """Extents of the parameters of BERT-base with its pooler."""
+def sizes(share: int = 1, layers: int = LAYERS) -> list[tuple[int, ...]]:
+    """Extents of the parameters of BERT-base with its pooler, or of the same with other layers."""
     norm = [(HIDDEN,), (HIDDEN,)]
     square = [(HIDDEN, HIDDEN), (HIDDEN,)]
     layer = [*square * 4, *norm, (WIDE, HIDDEN), (WIDE,), (HIDDEN, WIDE), (HIDDEN,), *norm]
-    found = [(WORDS, HIDDEN), (512, HIDDEN), (2, HIDDEN), *norm, *layer * LAYERS, *square]
+    found = [(WORDS, HIDDEN), (512, HIDDEN), (2, HIDDEN), *norm, *layer * layers, *square]
     return [(max(1, first // share), *rest) for first, *rest in found]
 
 

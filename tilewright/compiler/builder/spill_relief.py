@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tilewright.compiler.builder.ptxas import EntryReport, PtxasReport, assemble_ptx
 from tilewright.runtime.limits import GpuLimits
@@ -21,20 +22,27 @@ def relieved(ptx: str, arch: str, report: PtxasReport) -> tuple[str, PtxasReport
     limits = GpuLimits.of(arch)
     for name, entry in report.entries.items():
         threads = _free_threads(ptx, name)
-        if not entry.spills or threads is None:
-            continue
-        found: dict[int, tuple[str, PtxasReport]] = {}
-
-        def spills(blocks: int, name: str = name, text: str = ptx) -> bool:
-            bounded = _bounded(text, name, blocks)
-            made = assemble_ptx(bounded, arch)
-            found[blocks] = bounded, made
-            return bool(made.entries[name].spills)
-
-        blocks = _most_blocks(_resident(entry, threads, limits), spills)
-        if blocks:
-            ptx, report = found[blocks]
+        if entry.spills and threads is not None:
+            trials = _Trials(ptx, arch, name)
+            blocks = _most_blocks(_resident(entry, threads, limits), trials.spills)
+            if blocks:
+                ptx, report = trials.made[blocks]
     return ptx, report
+
+
+@dataclass
+class _Trials:
+    """A text with numbers of blocks for one of its kernels. made: by this number."""
+
+    ptx: str
+    arch: str
+    name: str
+    made: dict[int, tuple[str, PtxasReport]] = field(default_factory=dict)
+
+    def spills(self, blocks: int) -> bool:
+        bounded = _bounded(self.ptx, self.name, blocks)
+        self.made[blocks] = bounded, assemble_ptx(bounded, self.arch)
+        return bool(self.made[blocks][1].entries[self.name].spills)
 
 
 def _resident(entry: EntryReport, threads: int, limits: GpuLimits) -> int:

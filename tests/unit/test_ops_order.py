@@ -82,6 +82,33 @@ def test_order_of_rows_of_any_length() -> None:
     checks.run([{"B": 2, "S": s} for s in (5, 16, 31, 64, 65, 130, 512, 513, 2000)])
 
 
+@pytest.mark.parametrize("kind", ["f32", "i32", "ui8"])
+def test_the_first_few_in_rounds(kind: str) -> None:
+    """Of rows with ties, without numbers, and with the ends of a type; rounds and counting by how many are wanted of how many."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    dtype = {"f32": np.float32, "i32": np.int32, "ui8": np.uint8}[kind]
+    for count in (3, 24):
+        g = ops.Graph()
+        x = g.input("x", ["B", "S"], kind)
+        for largest in (True, False):
+            for t in ops.topk(x, count, largest=largest):
+                g.output(t)
+        fn = tw.compile(g, {"B": (1, 9), "S": (count, 700)})
+        for length in (count, 24, 31, 64, 65, 100, 333, 512, 513):
+            rows = rng.integers(-4, 4, (7, length)).astype(dtype)
+            if kind == "f32":
+                rows[0], rows[1, ::2], rows[2, :3], rows[3, 1::3] = np.nan, np.nan, (np.inf, -np.inf, -0.0)[: length], -np.inf
+                rows[4] = rng.standard_normal(length)
+            else:
+                ends = np.iinfo(dtype)
+                rows[0], rows[1], rows[2, ::2], rows[3, 1::3] = ends.max, ends.min, ends.max, ends.min
+            for got, largest in zip(np.split(np.array(fn(rows), dtype=object), 2), (True, False), strict=True):
+                order = torch.from_numpy(rows).sort(dim=1, descending=largest, stable=True)
+                for found, want in zip(got, order, strict=True):
+                    np.testing.assert_array_equal(np.asarray(found, want.numpy().dtype), want[:, :count].numpy())
+
+
 def test_running_reductions() -> None:
     torch = pytest.importorskip("torch")
     checks, add = checks_of(torch)

@@ -87,7 +87,7 @@ def test_the_first_few_in_rounds(kind: str) -> None:
     """Of rows with ties, without numbers, and with the ends of a type; rounds and counting by how many are wanted of how many."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(3)
-    dtype = {"f32": np.float32, "i32": np.int32, "ui8": np.uint8}[kind]
+    dtype: Any = {"f32": np.float32, "i32": np.int32, "ui8": np.uint8}[kind]
     for count in (3, 24):
         g = ops.Graph()
         x = g.input("x", ["B", "S"], kind)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.compiler.cli.main import main
 
 
 def step() -> ops.Graph:
@@ -74,3 +78,48 @@ def test_what_a_call_was_given_comes_out(count: int) -> None:
     assert all((t == 2 * (n + 1)).all() for n, t in enumerate(tensors))
     with pytest.raises(tw.errors.DTypeError, match="f32"):
         results(*[np.zeros(9, np.int32)] * count)
+
+
+def test_explain_says_what_becomes_of_donated_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sum down the columns of few rows is made beside the elements, in any order; a state of a row when it is known."""
+    g = ops.Graph()
+    x, state = g.input("x", ["N", 33]), g.input("state", ["N"])
+    g.output(0.9 * x, name="decayed")
+    g.output(ops.sum(x, [0]), name="total")
+    g.output(0.9 * state + ops.max(g.input("y", ["N", 20]), [1]), name="next")
+    path = tmp_path / "model.tw"
+    tw.compile(g, {"N": (1, 64)}, donate=("x", "state")).save(path)
+    assert main(["explain", str(path), "--partition", "--json"]) == 0
+    found = [e for line in capsys.readouterr().out.splitlines() if (e := json.loads(line))["event"] == "donated"]
+    assert [(e["argument"], e["result"], bool(e["copied"])) for e in found] == [("x", "decayed", True), ("state", "next", False)]
+    assert "kind generic" in found[0]["copied"]
+    assert main(["explain", str(path), "--partition"]) == 0
+    assert "Donated arguments" in capsys.readouterr().out
+
+
+def batch_norm(channels_last: bool) -> ops.Graph:
+    """In training: the running statistics move along those of the batch."""
+    g = ops.Graph()
+    x = g.input("x", ["N", 24] if channels_last else ["N", 24, 9])
+    others = [0] if channels_last else [0, 2]
+    mean = ops.mean(x, others, keepdims=True)
+    centred = x - mean
+    variance = ops.mean(centred * centred, others, keepdims=True)
+    g.output(centred / ops.sqrt(variance + 1e-5))
+    for name, now in (("mean", mean), ("variance", variance)):
+        g.output(0.9 * g.input(name, [24]) + 0.1 * ops.reshape(now, [24]), name=f"next_{name}")
+    return g
+
+
+@pytest.mark.parametrize("target", ["host", "emulator:sm_90a"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_running_statistics_of_a_batch_norm_stay_where_they_are(channels_last: bool, target: str) -> None:
+    plain, donating = (tw.compile(batch_norm(channels_last), {"N": (1, 2000)}, target=target, donate=d)
+                       for d in ((), ("mean", "variance")))
+    assert len(donating.program.donated) == 2 and not donating.program.copied
+    assert donating.memory(N=700).arena == plain.memory(N=700).arena
+    for size in (1, 3, 700):
+        given = [np.random.default_rng(n).standard_normal([e.evaluate({"N": size}) for e in a.spec().dims]).astype(np.float32)
+                 for n, a in enumerate(plain.inputs)]
+        for got, wanted in zip(donating(*(x.copy() for x in given)), plain(*given), strict=True):
+            np.testing.assert_array_equal(got, wanted)

@@ -47,6 +47,28 @@ def moved(g: ops.Graph, columns: int) -> None:
     g.output(ops.sum(new * y, [0]), name="along")
 
 
+def statistics(g: ops.Graph, columns: int) -> None:
+    """As a batch norm has them: an element a row, and the second reads what the first one was."""
+    x, mean, spread = g.input("x", ["T", columns]), g.input("mean", ["T"]), g.input("spread", ["T"])
+    now = ops.mean(x, [1], keepdims=True)
+    centred = x - now
+    square = ops.mean(centred * centred, [1], keepdims=True)
+    g.output(centred / ops.sqrt(square + 1e-5), name="z")
+    now, square = (ops.reshape(v, ["T"]) for v in (now, square))
+    g.output(0.9 * mean + 0.1 * now, name="mean1")
+    g.output(0.9 * spread + 0.1 * square + 0.01 * (now - mean) * (now - mean), name="spread1")
+
+
+def followed(g: ops.Graph, columns: int) -> None:
+    """A state of each row that sums of the row read after it is known what it will be, beside sums down the rows."""
+    x, state = g.input("x", ["T", columns]), g.input("state", ["T"])
+    new = 0.9 * state + 0.1 * ops.max(x, [1])
+    centred = x - ops.reshape(new, ["T", 1])
+    g.output(new, name="state1")
+    g.output(ops.sum(centred * centred, [1]) + state, name="far")
+    g.output(ops.sum(x, [0]), name="along")
+
+
 def lamb(sizes: Sequence[tuple[int, ...]] = SIZES) -> ops.Graph:
     g = ops.Graph()
     for n, size in enumerate(sizes):
@@ -72,7 +94,8 @@ def called(fn: tw.CompiledFunction, target: str, given: Sequence[np.ndarray], se
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["host", *GPUS])
-@pytest.mark.parametrize(("build", "donated"), [(norm, ("x",)), (softmax, ("x", "y")), (moved, ("x", "y"))])
+@pytest.mark.parametrize(("build", "donated"), [(norm, ("x",)), (softmax, ("x", "y")), (moved, ("x", "y")),
+                                                (statistics, ("mean", "spread")), (followed, ("state",))])
 @pytest.mark.parametrize("columns", [3, 20, 33, 96, 515])
 def test_rows_are_written_over(build: Callable[[ops.Graph, int], None], donated: tuple[str, ...], columns: int,
                                target: str) -> None:
@@ -82,14 +105,32 @@ def test_rows_are_written_over(build: Callable[[ops.Graph, int], None], donated:
         build(g, columns)
         functions.append(tw.compile(g, {"T": tw.Dim(1, 300)}, target=target, donate=names))
     plain, over = functions
-    assert build is not norm or over.memory(T=300).arena == plain.memory(T=300).arena
+    assert build not in (norm, statistics) or over.memory(T=300).arena == plain.memory(T=300).arena
     rng = np.random.default_rng(columns)
     for rows in (1, 5, 77, 300):
-        given = [rng.standard_normal((rows, columns)).astype(np.float32) for _ in range(2)]
+        given = [rng.standard_normal([e.evaluate({"T": rows}) for e in a.spec().dims]).astype(np.float32) for a in plain.inputs]
         wanted = called(plain, target, given, None)
         for seed in (None, 1):
             for a, b in zip(called(over, target, given, seed), wanted, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", ["host", "emulator:sm_90a"])
+def test_states_of_rows_that_blocks_share(target: str) -> None:
+    """Every sweep over rows this long is a launch of a GPU, which computes again what follows from those before it."""
+    functions = []
+    for donated in ((), ("mean", "spread")):
+        g = ops.Graph()
+        statistics(g, 1 << 16)
+        functions.append(tw.compile(g, {"T": tw.Dim(1, 2)}, target=target, donate=donated))
+    plain, over = functions
+    assert target == "host" or any("blocks=16" in k.config for t in over.program.tables for k in t.kernels)
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(size).astype(np.float32) for size in ((2, 1 << 16), (2,), (2,))]
+    wanted = called(plain, target, given, None)
+    for seed in (None, 1, 2):
+        for a, b in zip(called(over, target, given, seed), wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("target", ["host", *GPUS])

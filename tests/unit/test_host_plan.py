@@ -10,6 +10,7 @@ from tilewright.compiler.host.plan_steps import CallerMemory, Copy, Launch, Temp
 from tilewright.passes.dispatch_creation.outlined import workloads_of
 from tilewright.passes.mlir import ir
 from tilewright.passes.pipeline.graph_pipeline import graph_passes
+from tilewright.passes.spaces.workload import Kind
 
 
 def planned(body: str, result: str) -> HostPlan:
@@ -96,8 +97,27 @@ def test_rows_are_written_over_though_they_are_read_twice() -> None:
     (generic("a", "%x, %x", f"{T}, {T}", "%e", T, ADD, "#id, affine_map<(d0, d1) -> (d0, 7 - d1)>, #id"), "%a"),  # other places
     (generic("s", "%x", T, "%f1", "tensor<?xf32>", ADD.replace("%a0, %a1", "%a0, %o"), "#id, #row", "pr")
      + generic("a", "%x, %s", f"{T}, tensor<?xf32>", "%e", T, ADD, "affine_map<(d0, d1) -> (d0, 7 - d1)>, #row, #id"), "%a"),
-    (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id") + matmul("m", "%x") + matmul("n", "%m"), "%a, %n"),
+    (generic("a", "%x, %y", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id") + matmul("m", "%a")
+     + generic("n", "%m, %x", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id"), "%a, %n"),  # by what needs the result
 ], ids=["reversed", "reversed rows", "read again"])
 def test_what_is_read_elsewhere_or_later_is_not_written_over(body: str, result: str) -> None:
     plan = planned_together([X, Y, W], body, result, [(0, 0)])
     assert not plan.in_place and (any(isinstance(s, Copy) for s in plan.steps) or len(plan.calls) > 1)
+
+
+def test_what_is_written_over_waits_for_what_reads_it() -> None:
+    """The elements come first in the model; the product that reads the same argument does not need them."""
+    body = generic("y", "%x", T, "%e", T, ADD.replace("%a0, %a1", "%a0, %a0"), "#id, #id") + matmul("m", "%x")
+    plan = planned_together([X, W], body, "%y, %m", [(0, 0)])
+    assert [c.workload.kind for c in plan.calls] == [Kind.CONTRACTION, Kind.POINTWISE]
+    assert plan.in_place == {plan.calls[1].workload.key} and not plan.copied
+    assert plan.calls[1].operands[-1].place == CallerMemory(2)
+
+
+def test_why_a_result_is_copied_to_a_donated_buffer_is_said() -> None:
+    elements = generic("y", "%x", T, "%e", T, ADD.replace("%a0, %a1", "%a0, %a0"), "#id, #id") + matmul("m", "%y")
+    again = elements + generic("z", "%m, %x", f"{T}, {T}", "%e", T, ADD, "#id, #id, #id") + matmul("n", "%z")
+    plan = planned_together([X, W], again, "%y, %n", [(0, 0)])
+    assert list(plan.copied) == [0] and "or later" in plan.copied[0]
+    plan = planned_together([X, W], matmul("m", "%x"), "%m", [(0, 0)])
+    assert list(plan.copied) == [0] and "kind contraction" in plan.copied[0]

@@ -118,6 +118,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         prelude=prelude,
         strips=strips,
         strided=tuple(s.number for s in plan.strided),
+        copied=dict(plan.copied),
     )
     program = msgspec.json.decode(stored_program(program), type=Program)  # as it will be read, which its seal is of
     text += seal_ir("host", program)

@@ -8,14 +8,21 @@ from dataclasses import asdict
 import msgspec
 
 from tilewright.compiler.cli.output import Output, dims_text
-from tilewright.compiler.report.partition_section import apart_table, areas_table, stitched_table, strips_table, ways_table
+from tilewright.compiler.report.partition_section import (
+    apart_table,
+    areas_table,
+    donated_table,
+    stitched_table,
+    strips_table,
+    ways_table,
+)
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary
 from tilewright.runtime.program.program import Program
 
 
 def print_partitions(out: Output, found: Sequence[PartitionSummary], program: Program) -> None:
-    """The areas of the last of the partitions, what kept operations apart in it, what a program does by strips of rows, and all
-    partitions beside each other."""
+    """The areas of the last of the partitions, what kept operations apart in it, what a program does by strips of rows and with
+    donated arguments, and all partitions beside each other."""
     taken = found[-1]
     for summary in found:
         out.event("partition", asked=summary.asked, way=summary.way, launches=len(summary.areas), shapes=list(summary.shapes),
@@ -28,9 +35,13 @@ def print_partitions(out: Output, found: Sequence[PartitionSummary], program: Pr
         out.event("stitched", **asdict(stitched))
     for strips in program.strips:
         out.event("strips", **msgspec.structs.asdict(strips))
+    for given, output in program.donated:
+        out.event("donated", argument=program.inputs[given].name, result=program.outputs[output].name,
+                  copied=program.copied.get(output, ""))
     for title, table in (("Areas", areas_table(taken)), ("Kept apart", apart_table(taken)),
                          ("Products with their rows", stitched_table(taken)),
-                         ("By strips of rows", strips_table(program)), ("Partitions", ways_table(found))):
+                         ("By strips of rows", strips_table(program)), ("Donated arguments", donated_table(program)),
+                         ("Partitions", ways_table(found))):
         if table.rows:
             out.table(title, table.columns, table.rows)
     if any(taken.shapes):

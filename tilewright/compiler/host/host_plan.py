@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 from tilewright.compiler.constants.check_indices import ENTRIES
 from tilewright.compiler.constants.stored_constants import BoundConstant
-from tilewright.compiler.host.in_place import may_write_over
+from tilewright.compiler.host.donated_order import readers_first
+from tilewright.compiler.host.in_place import Overwriting
 from tilewright.compiler.host.joined_parts import JoinedParts, joined_parts, joins_of
-from tilewright.compiler.host.launch_groups import groups_alike, launches_in_order, launches_of, phase_numbers
+from tilewright.compiler.host.launch_groups import groups_alike, in_phases, launches_in_order, launches_of, phase_numbers
 from tilewright.compiler.host.moments import Moment, callee_of, runs_inside, tested_by
 from tilewright.compiler.host.plan_steps import (
     CallerMemory,
@@ -60,7 +60,8 @@ class HostPlan:
     whose lengths differ from sequence to sequence. sums: the dims that are sums over the sequences. parts: name of a temporary
     that depends on the sequence -> bytes of one of them. in_place: keys of workloads that write over what they read. moments: of
     the calls, by the clock of the temporaries. strips: launches done by strips of rows (strips.py). strided: inputs that may have
-    gaps between rows; strides_at: where in `tensors` their strides begin. joined: parts that a call may join itself."""
+    gaps between rows; strides_at: where in `tensors` their strides begin. joined: parts that a call may join itself. copied:
+    number of a result -> why it is copied to the donated buffer that it gets."""
 
     calls: list[PlannedCall] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -78,6 +79,7 @@ class HostPlan:
     strided: tuple[StridedInput, ...] = ()
     strides_at: int = 0
     joined: list[JoinedParts] = field(default_factory=list)
+    copied: dict[int, str] = field(default_factory=dict)
 
     def launches(self) -> list[Launch]:
         """All of them, in order."""
@@ -130,11 +132,14 @@ class _Planner:
         self.owned: set[str] = set()  # names of others into whose buffers parts are put, so that they begin in one of the loop's
         self.readers: dict[ir.Value, list[ir.Operation]] = {}  # of each buffer, what is run
         self.ops = operations(self.block)
-        self.together, self.alike, self.over = together, alike, over
+        self.together, self.alike = together, alike
+        self.overwriting = Overwriting(named, workloads, self.views, over)
         self.joins, self.numbered = joins_of(named, self.ops) if together else {}, dict[ir.Operation, int]()
         self.phases: dict[ir.Operation, list[list[ir.Operation]]] = {}  # by the first call between two branches or loops
-        self._time(self.block, ())
         self.returned = list(self.ops[-1].operands)
+        named_arguments = zip(self.block.arguments, argument_attributes(main), strict=True)
+        self.input_values = [v for v, of in named_arguments if CONSTANT not in of]  # scalars too
+        self._time(self.block, ())
 
     def run(self) -> HostPlan:
         self._arguments()
@@ -173,32 +178,33 @@ class _Planner:
 
     def _time_calls(self, calls: list[ir.Operation], loops: tuple[Moment, ...]) -> None:
         """Calls with no branch or loop between them."""
-        phases = self._phases(calls) if self.together else self._groups_alike(calls)
-        for phase in phases:
-            for call in phase:
-                self.moments[call] = Moment(self.clock, self.clock, loops)
-                self.names[call] = f"call{len(self.names)}"
+        ordered, waits = self._in_order(calls)
+        numbers = phase_numbers([self.workloads[callee_of(call)].kind for call in ordered], waits)
+        groups = in_phases(numbers) if self.together else groups_alike(list(zip(numbers, map(self._alike, ordered), strict=True)))
+        for group in groups:
+            for n in group:
+                self.moments[ordered[n]] = Moment(self.clock, self.clock, loops)
+                self.names[ordered[n]] = f"call{len(self.names)}"
             self.clock += 1
         if calls:
-            self.phases[calls[0]] = phases
+            self.phases[calls[0]] = [[ordered[n] for n in group] for group in groups]
 
-    def _phases(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
-        """The calls of each phase, in an order that can be run."""
-        found = self._phase_numbers(calls)
-        order = sorted(range(len(found)), key=found.__getitem__)
-        return [[calls[n] for n in numbers] for _, numbers in groupby(order, key=found.__getitem__)]
+    def _alike(self, call: ir.Operation) -> object:
+        """Equal for calls that may be one launch of a GPU."""
+        return self.alike.get(callee_of(call), call) if call.block == self.block else call
 
-    def _groups_alike(self, calls: Sequence[ir.Operation]) -> list[list[ir.Operation]]:
-        """Calls that are one launch each, in an order that can be run: those of a phase that are alike, where they are some."""
-        alike = [self.alike.get(callee_of(call), call) if call.block == self.block else call for call in calls]
-        groups = groups_alike(list(zip(self._phase_numbers(calls), alike, strict=True)))
-        return [[calls[n] for n in group] for group in groups]
-
-    def _phase_numbers(self, calls: Sequence[ir.Operation]) -> list[int]:
+    def _in_order(self, calls: Sequence[ir.Operation]) -> tuple[list[ir.Operation], list[list[int]]]:
+        """The calls in an order that can be run, and the numbers of those that each one waits for. What may write over a donated
+        argument waits for those that read it."""
         made = {r: number for number, call in enumerate(calls) for r in call.results}
         reads = [[self._buffer(v) for v in call.operands if isinstance(v.type, ir.RankedTensorType)] for call in calls]
-        kinds = [self.workloads[callee_of(call)].kind for call in calls]
-        return phase_numbers(kinds, [[made[b] for b in buffers if b in made] for buffers in reads])
+        over: dict[int, list[int]] = {}
+        for given, output in self.donated:
+            value, result = self.input_values[given], self._buffer(self.returned[output])
+            if result in made and (value not in reads[made[result]] or self.overwriting.why_not(result, value) is None):
+                over.setdefault(made[result], []).extend(n for n, own in enumerate(reads) if value in own and n != made[result])
+        order, waits = readers_first([[made[b] for b in own if b in made] for own in reads], over)
+        return [calls[n] for n in order], waits
 
     def _arguments(self) -> None:
         inputs: list[tuple[int, ir.Value]] = []
@@ -236,7 +242,7 @@ class _Planner:
             if made is None or made not in self.moments or buffer in self.places:
                 raise BuildError(f"result {number} of @main is not the result of one call; outline must copy it")
             given = reused.get(number)
-            if given is None or death.get(given, -1) < self.moments[made].first or self._writes_over(buffer, given):
+            if given is None or death.get(given, -1) < self.moments[made].first or self._writes_over(buffer, given, number):
                 self.places[buffer] = target
             else:
                 death[buffer] = self.clock
@@ -259,17 +265,15 @@ class _Planner:
                     self._want(region.blocks[0], [self.places[r] for r in op.results])
         self.plan.temporaries, self.plan.arena = temporaries, plan(temporaries, self.plan.bounds)
 
-    def _writes_over(self, result: ir.Value, given: ir.Value) -> bool:
+    def _writes_over(self, result: ir.Value, given: ir.Value, number: int) -> bool:
         """Does the last call that reads a donated buffer, and no other at that moment, write this result over it?"""
-        made = owner(result)
-        others = [op for op in self.readers[given] if op != made]
-        if made is None or made.name != "func.call" or not self.over or \
-                any(self.moments[op].last >= self.moments[made].first for op in others):
+        made = result.owner
+        later = [op for op in self.readers[given] if op != made and self.moments[op].last >= self.moments[made].first]
+        reason = self.overwriting.while_read(made, later[0]) if later else self.overwriting.why_not(result, given)
+        if reason is not None:
+            self.plan.copied[number] = reason
             return False
-        workload = self.workloads[callee_of(made)]
-        if not may_write_over(made, self.functions[callee_of(made)], workload, result, given, self.views):
-            return False
-        self.plan.in_place.add(workload.key)
+        self.plan.in_place.add(self.workloads[callee_of(made)].key)
         return True
 
     def _deaths(self) -> dict[ir.Value, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from tilewright.compiler.host.plan_steps import Launch
 from tilewright.passes.spaces.workload import Kind
@@ -39,6 +39,12 @@ def phase_numbers(kinds: Sequence[Kind], producers: Sequence[Sequence[int]]) -> 
         sizes[at] += 1
         found.append(at)
     return found
+
+
+def in_phases(found: Sequence[int]) -> list[list[int]]:
+    """Numbers of the calls of each phase, in an order that can be run. found: the phase of each call."""
+    order = sorted(range(len(found)), key=found.__getitem__)
+    return [list(group) for _, group in groupby(order, key=found.__getitem__)]
 
 
 def groups_alike(keys: Sequence[tuple[int, Hashable]]) -> list[list[int]]:

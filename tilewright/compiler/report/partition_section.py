@@ -38,6 +38,14 @@ def strips_table(program: Program) -> Table:
     return Table(("calls", "operators", "rows", "of a strip, at most", "from", "predicted to save"), tuple(rows))
 
 
+def donated_table(program: Program) -> Table:
+    """What becomes of donated arguments."""
+    rows = ((program.inputs[given].name, program.outputs[output].name,
+             f"copied there: {program.copied[output]}" if output in program.copied else "made there")
+            for given, output in program.donated)
+    return Table(("donated", "result", "is"), tuple(rows))
+
+
 def stitched_table(taken: PartitionSummary) -> Table:
     """The products that are one kernel of a GPU with the work on their rows."""
     rows = ((str(s.product), *(_figures([c[n] for c in s.cycles]) for n in range(2))) for s in taken.stitched)
@@ -67,7 +75,8 @@ def partition_section(found: Sequence[PartitionSummary], program: Program) -> Re
         ("by strips of rows", f"{sum(len(s.calls) for s in program.strips)} calls"),
     )
     text = f"Bytes and predicted times at {'; '.join(points)}." if any(taken.shapes) else ""
-    perhaps = [table for table in (apart_table(taken), stitched_table(taken), strips_table(program)) if table.rows]
+    every = apart_table(taken), stitched_table(taken), strips_table(program), donated_table(program)
+    perhaps = [table for table in every if table.rows]
     tables = (areas_table(taken), *perhaps, ways_table(found))
     return ReportSection("Partition", text, facts, (moved, drawn), tables)
 

@@ -38,8 +38,8 @@ def only_element_by_element(fn: ir.Operation, argument: ir.Value) -> bool:
 
 
 def rows_element_by_element(fn: ir.Operation, argument: ir.Value, number: int) -> bool:
-    """Of a row program: is what follows from `argument` read at one row and column alone, each of which has an element of it, and
-    is result `number` what follows from it there?"""
+    """Of a row program: is what follows from `argument` read at one row and column alone, or at one row, each of which has an
+    element of it, and is result `number` what follows from it there?"""
     *ops, last = operations(fn.regions[0].blocks[0])
     program = RowProgram(ops, list(last.operands), SymbolicShapes(fn))
     needs, place = {argument}, program.result_places[number]
@@ -55,7 +55,8 @@ def rows_element_by_element(fn: ir.Operation, argument: ir.Value, number: int) -
         if any(p != place for p in here):
             return False
         needs.update(made)
-    return set(place) == set(range(len(program.frame))) and last.operands[number] in needs
+    covered = {a for a in place if a is not None}
+    return covered in (set(range(len(program.frame))), set(program.rows)) and last.operands[number] in needs
 
 
 def refuse_rows_over_operands(fn: ir.Operation) -> None:

@@ -58,7 +58,8 @@ class Sweep:
 
 class RowProgram:
     """Analysis of one region; ValueError says why it is no row program. over: may results lie where operands do that the region
-    reads element by element? The last sweep then stores all results that have columns: nothing is read after it."""
+    reads element by element? The last sweep then stores all results that have columns: nothing is read after it. A result with an
+    element a row is stored by the last sweep that reads what it is made of."""
 
     def __init__(self, ops: Sequence[ir.Operation], results: Sequence[ir.Value], shapes: SymbolicShapes,
                  over: bool = False) -> None:
@@ -256,10 +257,36 @@ class RowProgram:
                 continue
             if of_columns:
                 self.sweeps[last if self.over else depth].results.append(number)
-            else:
-                self.sweeps[max(depth - 1, 0)].row_results.append(number)
+        once = {n: max(d - 1, 0) for n, d in enumerate(depths) if not apart[n] and not whole[n]}
+        for number, at in (self._after_reads(once, last) if self.over else once).items():
+            self.sweeps[at].row_results.append(number)
         while len(self.sweeps) > 1 and self.sweeps[-1].is_empty:  # what the last results are made of is known by then
             self.sweeps.pop()
+
+    def _after_reads(self, once: Mapping[int, int], last: int) -> dict[int, int]:
+        """Results with an element a row -> the last sweep that reads an operand which they are made of. once: where they are
+        known; last: the sweep that all with columns are made in."""
+        read = {number: self._made_of([self.results[number]]) for number in once}
+        others = [(self.op_depth(op), self._made_of(self._reads(op))) for op in self.joins]
+        others += [(last, self._made_of([v])) for n, v in enumerate(self.results) if n not in once and owner(v) not in self.parts]
+        found = {number: max([known, *(sweep for sweep, operands in others if operands & read[number])])
+                 for number, known in once.items()}
+        for _ in found:  # what shares operands is stored together
+            found = {number: max(found[other] for other in found if other == number or read[other] & read[number])
+                     for number in found}
+        return found
+
+    def _made_of(self, values: Sequence[ir.Value]) -> set[ir.Value]:
+        """Operands of the region that values follow from element by element."""
+        todo, found = list(values), set[ir.Value]()
+        while todo:
+            value = todo.pop()
+            op = owner(value) if value in self._made else None
+            if value in found or (op is not None and op in self.joins):
+                continue
+            found.add(value)
+            todo += self._reads(op) if op is not None else []
+        return {v for v in found if v not in self._made and isinstance(v.type, ir.RankedTensorType)}
 
     def first_reads(self) -> dict[ir.Value, tuple[Place, int]]:
         """Operands of the region that are read at each row and column, with their places and the first sweep that may read them;

@@ -151,9 +151,12 @@ class RowEmitter:
             self.ev.known.pop(value, None)  # it is known at other rows only
             made.append((value, self.ev.element(value, self.coords(program.places[value], at), mask)))
             self.publish(value, at, made[-1][1])
-        for n in sweep.row_results:
+        stores: list[Store] = []
+        for n in sweep.row_results:  # all of them are made before one is stored: it may lie where others read
             coords = self.coords(program.result_places[n], at)
-            self.store_once(self.kernel.outputs[n], self.ev.element(program.results[n], coords, mask), coords, mask)
+            stores.append((self.kernel.outputs[n], coords, self.ev.element(program.results[n], coords, mask), mask))
+        for memory, coords, element, lanes in stores:
+            self.store_once(memory, element, coords, lanes)
         return made
 
     def add_total(self, op: ir.Operation, at: At, total: ir.Value) -> None:

@@ -204,7 +204,7 @@ class Program(msgspec.Struct, frozen=True):
     a GPU launched as CUDA graphs, "auto", "on" or "off"; graph_memory: bytes that those may take. prelude: of a ragged program
     for a GPU: the kernel that fills its block tables, whose launch number is behind those of all calls; None where it has none.
     strips: calls on a host that are done by strips of rows. strided: numbers, among the tensor inputs, of those whose rows may
-    lie apart in a call.
+    lie apart in a call. copied: output index -> why it is copied to the donated buffer that it shares.
     """
 
     target: str
@@ -237,6 +237,7 @@ class Program(msgspec.Struct, frozen=True):
     prelude: MicroKernel | None = None
     strips: tuple[StripSpan, ...] = ()
     strided: tuple[int, ...] = ()
+    copied: dict[int, str] = {}
     schema: int = SCHEMA
 
     @property

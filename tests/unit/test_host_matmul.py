@@ -348,6 +348,20 @@ def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> N
     assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 128]
 
 
+def test_rows_are_divided_where_few_panels_leave_threads_idle() -> None:
+    """A panel of 64 columns is one unit for all rows, else; two are one for each thread."""
+
+    def rows(columns: int, threads: int, m: int) -> int:
+        limits = dataclasses.replace(AVX512, cores=2, threads=threads, l2=1 << 21)
+        configs, root = default(prepacked_work("M", 64, columns), limits)
+        chosen = configs[select(root, {"M": m}).kernel]
+        assert chosen.mc % chosen.mr == 0
+        return -(-m // (chosen.mc or m))
+
+    assert rows(64, 2, 127) >= 4 and rows(64, 2, 1000) >= 16 and rows(192, 2, 127) >= 4
+    assert rows(64, 1, 127) == rows(128, 2, 127) == rows(64, 2, 6) == 1
+
+
 def test_blocks_of_rows_share_the_fetches_of_a_panel_that_is_not_near() -> None:
     near, rows = dataclasses.replace(AVX2, l2=1 << 24), {12: True, 11: False, "M": False}
     for m, shared in rows.items():
@@ -414,10 +428,10 @@ def test_a_few_rows_pass_chunk_by_chunk_over_streamed_columns() -> None:
                 check(text, config_text(config), {"a": a, "b": b}, [c], {"M": m}, np.matmul, target=target)
 
 
-def prepacked_work(rows: Dim, tile: int) -> Workload:
-    """Rows times 2304 constant columns in panels of `tile`."""
-    work = described(rows, 2304, 768)
-    packed = Operand(DType.F32, (Expr.of(2304 // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
+def prepacked_work(rows: Dim, tile: int, columns: int = 2304) -> Workload:
+    """Rows times constant columns in panels of `tile`."""
+    work = described(rows, columns, 768)
+    packed = Operand(DType.F32, (Expr.of(columns // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
     return dataclasses.replace(work, inputs=(work.inputs[0], packed))
 
 

@@ -244,8 +244,8 @@ class _WindowEmitter:
         half, count = (pixels + 1) // 2, high - low
 
         def few() -> None:
-            for first in (low, high - half):
-                some(half)(first)
+            some(half)(low)
+            when(Index(half).lt(count), lambda: some(half)(high - half))
 
         def one_by_one() -> None:
             loop(low, high, 1, some(1), index=self.kernel.index)

@@ -40,6 +40,7 @@ _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
 _NEAR = 0.75  # of the first cache, for panels and a block of rows beside what is stored
 _BLOCKS = 16  # of rows in a work unit of few panels
+_MANY_PANELS = 4  # a thread, from which it hardly matters that some have one more
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
 _AVX2_ROWS = "zen3-avx2.md: with the first factor transposed, 256 to 1024 rows and as many values of k"
@@ -88,6 +89,9 @@ class Thresholds:
                                results="not measured: both machines of the results have two cores")
     shared_rows: int = threshold(12, unit="rows, from which blocks of rows share the fetches of the next prepacked panel",
                                  operator="lstm_16x512", results="zen3-avx2.md: products of 16 rows that are not near")
+    shared_products: int = threshold(1 << 20, unit="products in a work unit of rows, where panels are few",
+                                     operator="conv1x1_256x56_64_nchw",
+                                     results="zen5-avx512.md: convolutions of 64 channels, whose weights are one panel")
     chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
                                 results="not measured: larger units leave cores idle")
 
@@ -243,7 +247,7 @@ class _Defaults:
         if parts > 1 and image > 1:
             rows = min(rows, max(image // parts, config.mr) + config.mr)
         chunk = max(1, min(self.at.chunk_rows, rows) // config.mr) * config.mr
-        return replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1)
+        return self._divided(replace(config, taps=True, mc=chunk, exact_tails=True, prefetch=0, kc=0, panels=1))
 
     def _of_panels(self, block: tuple[int, int]) -> Cases:
         """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
@@ -269,7 +273,23 @@ class _Defaults:
         if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
                 shared := replace(few, next_panel=True), self.workload, limits) is None:
             few = shared
-        return [*lone, (self.at.panel_rows, few)], many
+        return [*lone, (self.at.panel_rows, self._divided(few))], self._divided(many)
+
+    def _divided(self, config: HostMatmulConfig) -> HostMatmulConfig:
+        """With units of fewer rows, where panels alone leave threads idle. Each block of rows reads the panel anyway, as a rule
+        from the second cache. Which tap is the first to be added depends on the rows of a unit, so with taps these go by the
+        cores."""
+        limits, columns = self.limits, self.extents.columns.constant
+        threads = limits.cores if config.taps else limits.threads or limits.cores
+        if columns is None or config.next_panel:
+            return config
+        panels = -(-columns // config.columns)
+        if panels % threads == 0 or panels > _MANY_PANELS * threads or (panels > 1 and self._beyond(self.limits.l2)):
+            return config
+        products = self.at.shared_products * (2 if config.taps else 1)  # a unit has to find the rows of each tap
+        rows = products // ((self.extents.depth.constant or _DEPTH) * config.columns) // config.mr * config.mr
+        mc = max(rows, config.mr)
+        return replace(config, mc=min(mc, config.mc or mc))
 
     def _of_columns(self, block: tuple[int, int]) -> Cases:
         """One row streams. A few rows stream, some more read the columns in place, and the others copy them, as the model of

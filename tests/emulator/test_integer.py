@@ -188,6 +188,27 @@ def test_carry_chain_adds_128_bits() -> None:
     np.testing.assert_array_equal(apply(text, np.uint64, a, b, setup=setup), a - b)
 
 
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+def test_products_are_added_with_a_carry(kind: str) -> None:
+    """Twice the words of the operands: the low half of a product and a third number, then the high half, another one and the
+    carry."""
+    a, b, low = operands(kind, 3)
+    high = operands(kind, 1, seed=1)[0]
+    bits = 8 * a.dtype.itemsize
+    total = [int(x) * int(y) + (int(c) & ((1 << bits) - 1)) + (int(d) << bits)
+             for x, y, c, d in zip(a, b, low, high, strict=True)]
+    setup = f"mad.lo.cc.{kind} {{d}}, {{0}}, {{1}}, {{2}};"
+    np.testing.assert_array_equal(apply(setup, TYPES[kind], a, b, low, high), exact(kind, lambda t: t, [np.array(total, object)]))
+    text = f"{setup} madc.hi.{kind} {{d}}, {{0}}, {{1}}, {{3}};"
+    np.testing.assert_array_equal(apply(text, TYPES[kind], a, b, low, high),
+                                  exact(kind, lambda t: t >> bits, [np.array(total, object)]))
+    text = f"mad.hi.cc.{kind} {{d}}, {{0}}, {{1}}, {{2}}; madc.lo.{kind} {{d}}, {{0}}, 0, {{3}};"
+    upper = [((int(x) * int(y) >> bits) & ((1 << bits) - 1)) + (int(c) & ((1 << bits) - 1)) >> bits
+             for x, y, c in zip(a, b, low, strict=True)]
+    np.testing.assert_array_equal(apply(text, TYPES[kind], a, b, low, high),
+                                  exact(kind, lambda d, carry: d + carry, [high, np.array(upper, object)]))
+
+
 def test_dot_product_of_bytes() -> None:
     a, b = operands("u32", 2)
     c = operands("s32", 1)[0]

@@ -45,6 +45,7 @@ REQUESTED = {
     "loops-to-scans": "between recover and graph, on the host",
     "look-up-in-attention": "graph, on the host",
     "look-up-in-product": "graph, on the host",
+    "gathered-channels": "graph, on the host",
     "lower-precision": "graph, with `precision=`",
     "quantise-activations": "graph, with `activations=\"int8\"`",
     "pack-constants": "host, after constants are folded",

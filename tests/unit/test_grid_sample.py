@@ -74,3 +74,21 @@ def test_messages() -> None:
         ops.grid_sample(x, g.input("a", [1, 3, 3, 2]), "linear")
     with pytest.raises(ShapeError, match="wanted two coordinates in the last axis"):
         ops.grid_sample(x, g.input("b", [1, 3, 3, 3]))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "f64"])
+def test_channels_that_are_read_at_once(kind: str) -> None:
+    """16 channels or more, no multiple of the lanes of a vector; of values that are no numbers none that lies beside
+    a place comes in."""
+    dtype = {"f32": torch.float32, "f16": torch.float16, "f64": torch.float64}[kind]
+    for mode, padding in (("bilinear", "zeros"), ("bicubic", "border")):
+        g = ops.Graph()
+        x, grid = g.input("x", ["B", 19, 6, "W"], kind), g.input("grid", ["B", "P", 4, 2], kind)
+        g.output(ops.grid_sample(x, grid, mode, padding))
+        fn = tw.compile(g, {"B": (1, 3), "W": (1, 20), "P": (1, 9)})
+        for b, w, p in ((1, 1, 1), (3, 20, 9)):
+            a, at = torch.randn(b, 19, 6, w).to(dtype), torch.from_numpy(places(b, p, 4)).to(dtype)
+            a[0, 0, 0, 0] = torch.nan if mode == "bilinear" else 1
+            want = torch.nn.functional.grid_sample(a.double(), at.double(), mode, padding, align_corners=False)
+            bound = {"f32": 1e-4, "f16": 2e-2, "f64": 1e-9}[kind]
+            torch.testing.assert_close(torch.as_tensor(fn(a, at)).double(), want, rtol=bound, atol=bound, equal_nan=True)

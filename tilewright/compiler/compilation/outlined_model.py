@@ -51,6 +51,7 @@ from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW,
 from tilewright.passes.transforms.constants_along_k import ConstantsAlongK
 from tilewright.passes.transforms.distribute_codes import DistributeCodes
 from tilewright.passes.transforms.find_codes import FindCodes
+from tilewright.passes.transforms.gathered_channels import GatheredChannels
 from tilewright.passes.transforms.hoist_from_loops import ROWS_OF_A_STEP, HoistFromLoops
 from tilewright.passes.transforms.integer_products import IntegerProducts
 from tilewright.passes.transforms.loops_to_scans import LoopsToScans
@@ -323,9 +324,9 @@ def _images(limits: Limits) -> ChannelsLast:
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs)
 
 
-def _runs(limits: Limits) -> TapsWithChannels | None:
+def _runs(limits: Limits) -> list[Pass]:
     """On the host, whose vectors and words run along memory."""
-    return TapsWithChannels(pairs=limits.bf16_pairs) if isinstance(limits, HostLimits) else None
+    return [TapsWithChannels(pairs=limits.bf16_pairs), GatheredChannels()] if isinstance(limits, HostLimits) else []
 
 
 def _weights(options: CompileOptions, limits: Limits) -> ConstantsAlongK | None:

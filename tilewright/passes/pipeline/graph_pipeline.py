@@ -25,14 +25,13 @@ from tilewright.passes.transforms.quantise_activations import QuantiseActivation
 from tilewright.passes.transforms.sink_reshapes import SinkReshapes
 from tilewright.passes.transforms.split_init import SplitInit
 from tilewright.passes.transforms.split_reductions import SplitReductions
-from tilewright.passes.transforms.taps_with_channels import TapsWithChannels
 from tilewright.passes.transforms.widen_accumulator import WidenAccumulator
 
 
 def graph_passes(attention: Sequence[Pass] | None = None, integers: IntegerProducts | None = None,
                  parts: SplitReductions | None = None, images: ChannelsLast | None = None,
                  weights: ConstantsAlongK | None = None, activations: QuantiseActivations | None = None,
-                 in_place: UpdateInPlace | None = None, runs: TapsWithChannels | None = None) -> list[Pass]:
+                 in_place: UpdateInPlace | None = None, runs: Sequence[Pass] = ()) -> list[Pass]:
     """Recovered form -> outlined form: operations in one form, dispatch regions, functions.
 
     attention: which attentions become one kernel, and what else that takes in; None for all that there are, by themselves.
@@ -40,7 +39,7 @@ def graph_passes(attention: Sequence[Pass] | None = None, integers: IntegerProdu
     parts: how the target reduces along rows, where it does so in parts. images: which images it computes with channels last.
     weights: which constants its tensor cores read along k only.
     activations: how rows that meet weights in few bits become bytes, where that is asked for. in_place: which parts
-    the target's host program puts into what loops carry. runs: of which images it sums along places and channels at once.
+    the target's host program puts into what loops carry. runs: what brings images into forms of which vectors read runs.
     """
     return [
         Decompose(),
@@ -54,7 +53,7 @@ def graph_passes(attention: Sequence[Pass] | None = None, integers: IntegerProdu
         *([activations, Mlir("canonicalize,cse")] if activations is not None else []),
         *([weights] if weights is not None else []),
         images or ChannelsLast(),
-        *([runs] if runs is not None else []),
+        *runs,
         SinkReshapes(),
         ConstantsAsRead(),
         FindCodes(),

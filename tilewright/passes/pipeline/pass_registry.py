@@ -38,6 +38,7 @@ from tilewright.passes.transforms.fold_reshapes import FoldReshapes
 from tilewright.passes.transforms.fold_scales import FoldScales
 from tilewright.passes.transforms.fold_transpose import FoldTranspose
 from tilewright.passes.transforms.fold_unit_dims import FoldUnitDims
+from tilewright.passes.transforms.gathered_channels import GatheredChannels
 from tilewright.passes.transforms.generalize import Generalize
 from tilewright.passes.transforms.hoist_from_loops import HoistFromLoops
 from tilewright.passes.transforms.insert_to_select import InsertToSelect
@@ -90,6 +91,7 @@ PASSES: tuple[type[Pass], ...] = (
     ConstantsAlongK,
     ChannelsLast,
     TapsWithChannels,
+    GatheredChannels,
     SinkReshapes,
     ConstantsAsRead,
     LiftControlFlow,

@@ -16,8 +16,10 @@ from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import operator_name
 from tilewright.compiler.frontends.torch.control_flow import CONTROL
 from tilewright.compiler.frontends.torch.in_place import functional_name
-from tilewright.compiler.frontends.torch.traced_calls import TracedCalls
-from tilewright.compiler.frontends.torch.widened import size_of, widened
+from tilewright.compiler.frontends.torch.local_decomposition import decomposed_in_place
+from tilewright.compiler.frontends.torch.traced_calls import NarrowedError, TracedCalls
+from tilewright.compiler.frontends.torch.widened import calls_within_ranges, size_of, widened
+from tilewright.compiler.frontends.torch.written_views import without_writes
 from tilewright.runtime.errors import IngestError, OptionError
 from tilewright.runtime.shape import Dim as Range
 from tilewright.runtime.shape import Expr
@@ -40,7 +42,7 @@ def export_module(
                           "call model.eval() first")
     shapes = _with_dims(dynamic_shapes, ranges)
     try:
-        return _export(model, args, kwargs, shapes)
+        return _export(model, args, kwargs, shapes, calls_within_ranges(shapes))
     except IngestError:
         raise
     except Exception as error:  # torch.export raises whatever the model and its own checks raise
@@ -49,20 +51,33 @@ def export_module(
         found = widened(lambda free, calls: _export(model, args, kwargs, free, calls), shapes, given) if narrow else ""
         if isinstance(found, ExportedProgram):
             return found
+        if not found and isinstance(error, NarrowedError):
+            return _whole_export(model, args, kwargs, shapes)  # for what torch.export says
         why = found.rstrip() or f"{type(error).__name__}: {error}"
         raise IngestError(f"torch.export refuses {type(model).__name__}: {why}") from error
+
+
+def _whole_export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
+    """An export to the end."""
+    try:
+        return _export(model, args, kwargs, shapes, TracedCalls())
+    except IngestError:
+        raise
+    except Exception as error:  # as above
+        raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
 
 
 def _is_of_ranges(error: Exception) -> bool:
     """Does torch.export refuse the ranges of dims? It fails over ranges that it would propose, too, where they hold no size."""
     violated = isinstance(error, UserError) and error.error_type is UserErrorType.CONSTRAINT_VIOLATION
-    return violated or (isinstance(error, AssertionError) and "Cannot create Dim with inconsistent" in str(error))
+    empty = isinstance(error, AssertionError) and "Cannot create Dim with inconsistent" in str(error)
+    return violated or empty or isinstance(error, NarrowedError)
 
 
 def _export(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any, calls: TracedCalls | None = None
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any, calls: TracedCalls
 ) -> ExportedProgram:
-    with torch.no_grad(), calls or TracedCalls():
+    with torch.no_grad(), calls:
         return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 
@@ -141,14 +156,17 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     Raises:
         IngestError: torch.export cannot take the in-place operators out.
     """
-    changes = False
+    casts = False
     for node in nodes(program.graph_module):
         if operator_name(node.target) == "wrap_with_autocast":
-            changes |= bool(node.args[2])
+            casts |= bool(node.args[2])
         elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in (*INLINED, *CONTROL):
             return program  # another one, which is refused where it stands
     unknown = _unknown(program)
-    changes |= any(op._schema.is_mutable for op in unknown)
+    if not casts and any(op._schema.is_mutable for op in unknown):
+        program = without_writes(program) or program
+        unknown = _unknown(program)
+    changes = casts or any(op._schema.is_mutable for op in unknown)
     if not unknown and not changes:
         return program
     core = _decomposed(program, torch.export.default_decompositions().materialize(), changes)
@@ -167,6 +185,9 @@ def _decomposed(program: ExportedProgram, table: Mapping[Any, Any], required: bo
     is not required: the operators are then refused by name."""
     known = (*lowerings("torch"), *ELEMENTS)
     unknown = {op: function for op, function in table.items() if operator_name(op) not in known}
+    here = None if required else decomposed_in_place(program, [op for op in _unknown(program) if op in unknown], unknown)
+    if here is not None:
+        return here
     try:
         with torch.no_grad():
             return program.run_decompositions(unknown)

@@ -40,17 +40,17 @@ def _is_fresh(node: torch.fx.Node) -> bool:
     """Is the node's tensor its own, and neither an input nor a view?"""
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return _makes_its_own(node.target) or functional_name(node) is not None
+    return makes_its_own(node.target) or functional_name(node) is not None
 
 
-def _makes_its_own(op: torch._ops.OpOverload) -> bool:
+def makes_its_own(op: torch._ops.OpOverload) -> bool:
     space, _, name = op._schema.name.partition("::")
     return space == "aten" and name in _FRESH.split()
 
 
 def _reads(node: torch.fx.Node) -> bool:
     """Does the node keep no view of what it reads?"""
-    return isinstance(node.target, torch._ops.OpOverload) and _makes_its_own(node.target)
+    return isinstance(node.target, torch._ops.OpOverload) and makes_its_own(node.target)
 
 
 def _keeps_type(node: torch.fx.Node) -> bool:

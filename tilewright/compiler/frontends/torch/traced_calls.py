@@ -18,12 +18,22 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat)
 _FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__)), "<")  # "<": code that torch made
 
 
-class TracedCalls(TorchFunctionMode):  # type: ignore[misc]
-    """`lines`: by the id of a condition (a guard of torch's ShapeEnv), the line of the model whose operator made it."""
+class NarrowedError(Exception):
+    """The trace was left: torch.export would refuse the ranges of the dims over a condition that it has met."""
 
-    def __init__(self) -> None:
+
+class TracedCalls(TorchFunctionMode):  # type: ignore[misc]
+    """`lines`: by the id of a condition (a guard of torch's ShapeEnv), the line of the model whose operator made it.
+
+    Args:
+        is_refused: of a condition and the ranges of symbols, will torch.export refuse it when it has traced all of the model? The
+            trace then ends there, by a NarrowedError.
+    """
+
+    def __init__(self, is_refused: Callable[[Any, Mapping[Any, Any]], bool] | None = None) -> None:
         super().__init__()
         self.lines: dict[int, str] = {}
+        self.is_refused = is_refused
 
     def __torch_function__(self, function: Any, types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -36,11 +46,14 @@ class TracedCalls(TorchFunctionMode):  # type: ignore[misc]
         guards = tracing.shape_env.guards
         before = len(guards)
         try:
-            return called(*args, **given)
+            result = called(*args, **given)
         finally:
-            if len(guards) > before:
-                line = _line_of_model()
-                self.lines.update((id(g), line) for g in guards[before:] if id(g) not in self.lines)
+            found = [g for g in guards[before:] if id(g) not in self.lines]
+            line = _line_of_model() if found else ""
+            self.lines.update((id(g), line) for g in found)
+        if self.is_refused and any(self.is_refused(g.expr, tracing.shape_env.var_to_range) for g in found):
+            raise NarrowedError
+        return result
 
 
 def _line_of_model() -> str:

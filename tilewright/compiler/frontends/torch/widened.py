@@ -55,7 +55,7 @@ def widened(
     """
     with symbolic_shapes_config.patch(backed_size_oblivious=True):  # layouts by what holds for all sizes but 0 and 1
         try:
-            return export(shapes, TracedCalls())
+            return export(shapes, calls_within_ranges(shapes))
         except Exception as error:  # torch.export raises whatever it meets; the first refusal says more
             _LOG.debug("the module is refused by its ranges: %s", error)
         calls = TracedCalls()
@@ -66,6 +66,21 @@ def widened(
             _LOG.debug("the module is refused without its ranges, too: %s", error)
             return ""
     return _refusal(program, given, calls) or program
+
+
+def calls_within_ranges(shapes: Any) -> TracedCalls:
+    """A mode for torch.export with these dynamic shapes that leaves a trace at the first condition that breaks their ranges."""
+    leaves = pytree.tree_leaves(shapes, is_leaf=lambda d: isinstance(d, Dim))
+    ranged = all(d is None or isinstance(d, int) or (isinstance(d, Dim) and not hasattr(d, "root")) for d in leaves)
+    return TracedCalls(_breaks_range if ranged else None)
+
+
+def _breaks_range(condition: Any, ranges: Mapping[Any, Any]) -> bool:
+    """Does a condition on one size fail within the range that torch.export holds it to? Two sizes may be one dim."""
+    symbols = condition.free_symbols
+    if len(symbols) != 1 or (held := ranges.get(symbol := next(iter(symbols)))) is None or not held.upper.is_Integer:
+        return False
+    return bool(_broken(condition, {symbol: Dim(symbol.name, min=max(int(held.lower), 1), max=int(held.upper))}))
 
 
 def _refusal(program: ExportedProgram, given: Sequence[Mapping[int, Any]], calls: TracedCalls) -> str:

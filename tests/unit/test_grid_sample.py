@@ -92,3 +92,10 @@ def test_channels_that_are_read_at_once(kind: str) -> None:
             want = torch.nn.functional.grid_sample(a.double(), at.double(), mode, padding, align_corners=False)
             bound = {"f32": 1e-4, "f16": 2e-2, "f64": 1e-9}[kind]
             torch.testing.assert_close(torch.as_tensor(fn(a, at)).double(), want, rtol=bound, atol=bound, equal_nan=True)
+
+
+def test_channels_share_what_depends_on_a_place_alone() -> None:
+    """Few channels: vectors along the places walk down the channels."""
+    g = ops.Graph()
+    g.output(ops.grid_sample(g.input("x", [2, 3, 16, 16]), g.input("grid", [2, 16, 16, 2])))
+    assert "generic{rows=8}" in str(tw.compile(g, {}).explain())

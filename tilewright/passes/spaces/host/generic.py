@@ -11,6 +11,8 @@ from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 
+_PLACE_BYTES = 4  # of integers that name places; narrower ones are masks and codes
+
 
 @dataclass(frozen=True)
 class GenericConfig(TileConfig):
@@ -46,8 +48,10 @@ def why_invalid(config: GenericConfig, workload: Workload, limits: HostLimits) -
         return f"chunk-whole-vectors: {config.chunk} is no multiple of {config.lanes}"
     if config.rows < 1:
         return f"rows-positive: {config.rows} rows under a vector"
-    if config.rows > 1 and not has_column_table(workload):
-        return "rows-share: no operand gives places to the columns of all rows"
+    if config.rows > 1 and not has_column_table(workload) and not has_shared_table(workload):
+        return "rows-share: no operand gives places to the columns of several rows"
+    if config.permute and not has_column_table(workload):
+        return "permute-columns: no operand gives places to the columns of all rows"
     if config.permute and (config.rows == 1 or not limits.permutes or 4 * config.lanes != limits.vector_bytes):
         return "permute-words: permutations are of the words of a register, for rows that share their places"
     return None
@@ -55,7 +59,20 @@ def why_invalid(config: GenericConfig, workload: Workload, limits: HostLimits) -
 
 def has_column_table(workload: Workload) -> bool:
     """Does an operand name a place for each column of the first result, the same for all of several rows?"""
+    return any(loops == {along} for loops, along, _ in _tables(workload))
+
+
+def has_shared_table(workload: Workload) -> bool:
+    """Does an operand name a place for each column of the first result, the same for the rows along its last axis but one?"""
+    return any(along in loops and row not in loops for loops, along, row in _tables(workload, _PLACE_BYTES))
+
+
+def _tables(workload: Workload, least: int = 1) -> list[tuple[set[int], int, int | None]]:
+    """Of each operand of integers, `least` bytes each, the loops that it depends on, the loop of the columns of the first result
+    and that of its rows."""
     out = workload.outputs[0] if workload.outputs else None
-    if out is None or out.along is None or len(out.dims) < 2:
-        return False
-    return any(not o.dtype.is_float and o.axes and {d for a in o.axes for d in a.loops} == {out.along} for o in workload.inputs)
+    if out is None or out.along is None or len(out.dims) < 2 or not out.axes:
+        return []
+    row = next((axis.fastest for axis in reversed(out.axes) if axis.fastest not in (None, out.along)), None)
+    return [({d for a in o.axes for d in a.loops}, out.along, row)
+            for o in workload.inputs if not o.dtype.is_float and o.axes and o.dtype.bytes >= least]

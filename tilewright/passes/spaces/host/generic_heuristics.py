@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.passes.spaces.host.generic import GenericConfig, has_column_table
+from tilewright.passes.spaces.host.generic import GenericConfig, has_column_table, has_shared_table
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
@@ -26,6 +26,8 @@ class Thresholds:
     interleaved: int = threshold(3, unit="functions of math in an element, from which on two registers are computed side by side",
                                  operator="lstm_16x64", results="zen3-avx2.md: gates of an LSTM, 16 x 64 and 16 x 256")
     rows: int = threshold(32, unit="rows that share a table of places", operator="conv3x3_64x56_64_nchw", results=_NONE)
+    channels: int = threshold(8, unit="rows that share the places of one image", operator="conv3x3_64x56_64_nchw",
+                              results="zen5-avx512.md: grid_sample of 3 and 8 channels, nearest ones of 16 and 64")
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -34,6 +36,8 @@ def default(workload: Workload, limits: HostLimits,
     widest = max((o.dtype.bytes for o in workload.outputs), default=4)
     lanes = max(1, min(thresholds.lanes, _lanes(workload, limits) * _side_by_side(workload, thresholds)))
     chunk = thresholds.chunk if workload.kind is Kind.POINTWISE else thresholds.loop_chunk
+    if not has_column_table(workload) and has_shared_table(workload):
+        return (GenericConfig(lanes, chunk, thresholds.channels),), Leaf(0)
     if not has_column_table(workload):
         return (GenericConfig(limits.lanes(widest) if _moves_rows(workload) else lanes, chunk),), Leaf(0)
     words = limits.lanes(4)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from kernel_harness import NUMPY, T, guarded, load, workload
 
+import tilewright as tw
+from tilewright.compiler import ops
+
 
 def text(element: str) -> str:
     x, y = T(element, ("M", "N"), None), T(element, ("M", "N"))
@@ -29,3 +32,16 @@ def test_every_step(element: str, lanes: int, target: str) -> None:
             out = guarded((rows, columns), kind)
             kernel([base[:, ::step]], {"M": rows, "N": columns}, [out], 2)
             np.testing.assert_array_equal(out, base[:, ::step])
+
+
+def test_rows_that_are_read_across_few_columns() -> None:
+    """A transposed operand of rows, whose elements lie as many places apart as it has columns."""
+    g = ops.Graph()
+    x, y = g.input("x", ["B", "N", 70]), g.input("y", ["B", 70, "N"])
+    g.output(ops.softmax(x + ops.transpose(y, (0, 2, 1)), -1))
+    fn = tw.compile(g, {"B": (1, 9), "N": (1, 9)}, options=tw.CompileOptions(threads=1))
+    rng = np.random.default_rng(3)
+    for columns in range(1, 10):
+        a, b = (rng.standard_normal(s).astype(np.float32) for s in ((3, columns, 70), (3, 70, columns)))
+        e = np.exp(a + b.transpose(0, 2, 1) - (a + b.transpose(0, 2, 1)).max(-1, keepdims=True))
+        np.testing.assert_allclose(fn(a, b), e / e.sum(-1, keepdims=True), rtol=2e-5, atol=1e-7)

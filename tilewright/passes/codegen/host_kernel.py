@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.passes.codegen.emit import Memory, gep, integer_type
+from tilewright.passes.codegen.emit import WIDEST_STEP, Memory, gep, integer_type
 from tilewright.passes.codegen.host_memory import HostMemory
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.kernel_frame import UNIT, KernelFrame, TensorSlot
@@ -42,7 +42,8 @@ class HostKernel(KernelFrame):
     permutes = False  # see HostMemory
 
     def memory(self, slot: TensorSlot, pointer: ir.Value, sizes: tuple[Index, ...], strides: tuple[Index, ...]) -> Memory:
-        apart = slot.unit is None and not slot.result
+        extent = None if slot.unit is None else sizes[slot.unit].const  # of more places no other axis goes by a few
+        apart = not slot.result and (extent is None or extent <= WIDEST_STEP)
         return HostMemory(pointer, slot.element, sizes, strides, self.index, self.permutes, apart)
 
     def build(self, emit: Callable[[Index, Index, ir.Value], Grid], spills: bool = False) -> Grid:

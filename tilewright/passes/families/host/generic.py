@@ -230,7 +230,7 @@ class _Chunks:
         return kept and output.stored == output.element and all(unit == self.group.axis for unit in kernel.input_units().values())
 
     def _moved(self, where: Sequence[Index], lo: Index, hi: Index, vectors: Callable[[], None]) -> None:
-        """A long run by memcpy, which reads no line that it writes. Not one whose places begin a few bytes, modulo a page, beside
+        """A long run by memcpy, which reads no line that it writes. Not one whose places begin a few bytes, modulo a page, behind
         those it reads: `rep movsb` takes 12 times as long for that on Zen 3."""
         word, number = integer_type(64), self.group.members[0]
         size = byte_width(self.kernel.outputs[number].stored)
@@ -242,7 +242,7 @@ class _Chunks:
             assert loaded is not None
             read, written, count = loaded.operands[0], self.kernel.outputs[number].address(first), (hi - lo) * size
             apart = Index(llvm.PtrToIntOp(word, written).result) - Index(llvm.PtrToIntOp(word, read).result)
-            far = ((apart + _NEAR) % _PAGE).ge(2 * _NEAR)
+            far = ((apart + (_PAGE - 1)) % _PAGE).ge(_NEAR - 1)
             when(all_of([far, count.ge(_LONG)]), lambda: _memcpy(written, read, count.value(word)), vectors)
 
         when(lo.lt(hi), run)

@@ -38,10 +38,15 @@ class Thresholds:
                               results="not kept: the same with 3x3 windows of one channel")
     products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
                               results="not kept: results of 9 and 27 products")
-    flat: int = threshold(95, unit="hundredths of the cost of rows by themselves, below which rows are laid end to end",
-                          operator="conv3x3_64x56_64_nchw", results="not measured with other values: costs of 4 to 64 columns")
+    flat: int = threshold(90, unit="hundredths of the cost of rows by themselves, below which rows are laid end to end",
+                          operator="conv3x3_64x56_64_nchw",
+                          results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
+    shared_chunk: int = threshold(4, unit="the same where several filters share what is copied", operator="conv3x3_64x56_64_nchw",
+                                  results="zen5-avx512.md: windows of 3, 16 and 32 channels")
+    flat_chunk: int = threshold(8, unit="the same of rows that are laid end to end", operator="conv3x3_64x56_64_nchw",
+                                results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
 
 
 def default(workload: Workload, limits: HostLimits,
@@ -102,10 +107,9 @@ def _blocks(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Th
 def _best(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds, columns: int | None) -> HostWindowConfig:
     """The block with the least cost for so many columns, None where that is not known."""
     lanes = limits.lanes(widest_bytes(workload))
-    stepped = layer.inner is not None and layer.inner.stride > 1  # set when masked loads of places apart were gathers
-    while columns is not None and lanes > 4 and (lanes if stepped else lanes // 2 + 1) > columns:
+    while columns is not None and lanes > 4 and lanes // 2 + 1 > columns:
         lanes //= 2
-    chunk = _chunk(workload, layer, thresholds.chunk)
+    chunk = _chunk(workload, layer, thresholds.shared_chunk if layer.free else thresholds.chunk)
     shapes = [(count, nv) for count, nv in product(range(1, 9), (1, 2, 3, 4)) if columns is None or nv <= -(-columns // lanes)]
     best: tuple[float, HostWindowConfig] | None = None
     for filters, count, nv in _blocks(workload, layer, limits, thresholds, shapes):
@@ -119,7 +123,7 @@ def _best(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thre
 
 def _flat(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds) -> HostWindowConfig | None:
     """The same over rows in line; None where no block is legal."""
-    lanes, chunk = limits.lanes(widest_bytes(workload)), _chunk(workload, layer, thresholds.chunk)
+    lanes, chunk = limits.lanes(widest_bytes(workload)), _chunk(workload, layer, thresholds.flat_chunk)
     found = [HostWindowConfig(1, nv, lanes, chunk, filters, True)
              for filters, _, nv in _blocks(workload, layer, limits, thresholds, [(1, nv) for nv in (1, 2, 3, 4)])]
     legal = [config for config in found if why_invalid(config, workload, limits) is None]

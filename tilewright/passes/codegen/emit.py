@@ -227,6 +227,10 @@ class Memory:
         """Bytes that the address of a contiguous vector at `offset` is aligned to."""
         return byte_width(self.stored)
 
+    def masked_alignment(self, offset: Index) -> int:
+        """The same where lanes of it are loaded."""
+        return self.alignment(offset)
+
     def _load(self, offset: Index, mask: ir.Value | None) -> ir.Value:
         alignment = byte_width(self.stored)
         if offset.is_vector and offset.step is not None and offset.step.const == 0:
@@ -237,10 +241,10 @@ class Memory:
         whole = vector_type(self.stored, offset.lanes)
         if offset.step is not None and offset.step.const == 1:
             at = self._address(offset.base)
-            alignment = self.alignment(offset)
             if mask is None:
-                return llvm.LoadOp(whole, at, alignment=alignment).result
-            return llvm.intr_masked_load(whole, at, mask, alignment, pass_thru=constant(self.stored, 0, offset.lanes))
+                return llvm.LoadOp(whole, at, alignment=self.alignment(offset)).result
+            zero = constant(self.stored, 0, offset.lanes)
+            return llvm.intr_masked_load(whole, at, mask, self.masked_alignment(offset), pass_thru=zero)
         step = None if offset.step is None else offset.step.const
         if step is not None and abs(step) <= WIDEST_STEP:
             return self._stepped(offset, step, mask)

@@ -43,6 +43,12 @@ class GpuMemory(Memory):
             self.rely_on(run)
         return run * byte_width(self.stored)
 
+    def masked_alignment(self, offset: Index) -> int:
+        """Less than the vector's: of one under a constant mask that is aligned, LLVM takes the other lanes for anything, and they
+        are 0."""
+        element = byte_width(self.stored)
+        return max(element, min(self.alignment(offset), element * offset.lanes // 2))
+
     def _load(self, offset: Index, mask: ir.Value | None) -> ir.Value:
         if mask is not None and lanes_of(mask) == 1:
             loaded = vector_type(self.stored, offset.lanes)

@@ -99,10 +99,7 @@ class Index:
         type_ = self.type or other.type or ir.IntegerType.get_signless(64)
         a, b = self.value(type_), other.value(type_)
         lanes = max(self.lanes, other.lanes)
-        if lanes > 1:
-            vector_type = ir.VectorType.get([lanes], type_)
-            a, b = (x if isinstance(x.type, ir.VectorType) else vector.broadcast(vector_type, x) for x in (a, b))
-        return Index(build(a, b))
+        return Index(build(*_alike(splat_to(a, lanes), splat_to(b, lanes))))
 
     def _fold(self, other: Index | int, fold: Callable[[int, int], int], build: Callable[[Any, Any], ir.Value]) -> Index:
         o = Index(other)
@@ -217,8 +214,26 @@ def select(condition: ir.Value | bool, a: Index, b: Index, lanes: int = 1, type_
         return a if condition else b
     t = a.type or b.type or type_ or ir.IntegerType.get_signless(64)
     lanes = max(a.lanes, b.lanes, Index(condition).lanes, lanes)
-    x, y = (splat_to(v.value(t), lanes) for v in (a, b))
+    x, y = _alike(*(splat_to(v.value(t), lanes) for v in (a, b)))
     return Index(arith.select(splat_to(condition, lanes), x, y))._divided_by(gcd(a.multiple, b.multiple))
+
+
+def _alike(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Both of the type that coordinates have: what was made of constants alone, such as a row that is one vector, has 64 bits."""
+    if a.type == b.type:
+        return a, b
+    wide = ir.IntegerType.get_signless(64)
+    x, y = (_resized(v, other.type) if _element(v) == wide else v for v, other in ((a, b), (b, a)))
+    return x, y
+
+
+def _resized(value: ir.Value, type_: ir.Type) -> ir.Value:
+    element = ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
+    return arith.index_cast(type_, value) if isinstance(element, ir.IndexType) else arith.trunci(type_, value)
+
+
+def _element(value: ir.Value) -> ir.Type:
+    return ir.VectorType(value.type).element_type if isinstance(value.type, ir.VectorType) else value.type
 
 
 def splat_to(value: ir.Value, lanes: int) -> ir.Value:

@@ -41,16 +41,31 @@ def decomposed_in_place(program: ExportedProgram, unknown: Sequence[Any], table:
     if not found or mode is None or len(found) < len(unknown):
         return None  # within a branch, a loop or a region
     composite, others = _split_decomp_table_to_cia_and_python_decomp(dict(table))
+    traced: dict[str, torch.fx.GraphModule | None] = {}  # equal layers have equal operators
     with torch.no_grad(), mode, _override_composite_implicit_decomp(composite):
         for node in found:
-            if not _inline(graph, node, others):
+            call = _call(node)
+            if call not in traced:
+                traced[call] = _parts(node, others)
+            if not _inline(graph, node, traced[call]):
                 return None
     return program_of(graph, program)
 
 
-def _inline(graph: torch.fx.Graph, node: torch.fx.Node, table: Mapping[Any, Callable[..., Any]]) -> bool:
+def _call(node: torch.fx.Node) -> str:
+    """What a trace of a node depends on: its operator, its arguments, and the sizes and strides of those that are tensors."""
+    inputs = node.all_input_nodes
+
+    def one(given: torch.fx.Node) -> str:
+        value = given.meta.get("val")
+        is_tensor = isinstance(value, torch.Tensor)
+        return f"{inputs.index(given)}: {(value.dtype, value.device, value.shape, value.stride()) if is_tensor else value}"
+
+    return f"{node.target} {pytree.tree_map_only(torch.fx.Node, one, (node.args, node.kwargs))}"
+
+
+def _inline(graph: torch.fx.Graph, node: torch.fx.Node, parts: torch.fx.GraphModule | None) -> bool:
     """Puts what a node is made of in its place. False where that writes to tensors, or has tensors of its own."""
-    parts = _parts(node, table)
     if parts is None or any(n.op == "get_attr" or _writes(n) for n in parts.graph.nodes):
         return False
     known: dict[torch.fx.Node, Any] = dict(zip(parts.graph.find_nodes(op="placeholder"), node.all_input_nodes, strict=True))

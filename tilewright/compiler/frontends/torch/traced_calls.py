@@ -26,14 +26,15 @@ class TracedCalls(TorchFunctionMode):  # type: ignore[misc]
     """`lines`: by the id of a condition (a guard of torch's ShapeEnv), the line of the model whose operator made it.
 
     Args:
-        is_refused: of a condition and the ranges of symbols, will torch.export refuse it when it has traced all of the model? The
-            trace then ends there, by a NarrowedError.
+        ranged: are all dynamic sizes held to ranges? torch.export then refuses the model, once it has traced all of it, over any
+            condition on a single size that does not follow from its range. The trace ends there, by a NarrowedError.
     """
 
-    def __init__(self, is_refused: Callable[[Any, Mapping[Any, Any]], bool] | None = None) -> None:
+    def __init__(self, ranged: bool = False) -> None:
         super().__init__()
         self.lines: dict[int, str] = {}
-        self.is_refused = is_refused
+        self._ranged = ranged
+        self._seen = 0  # conditions
 
     def __torch_function__(self, function: Any, types: Any, args: Sequence[Any] = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -51,8 +52,9 @@ class TracedCalls(TorchFunctionMode):  # type: ignore[misc]
             found = [g for g in guards[before:] if id(g) not in self.lines]
             line = _line_of_model() if found else ""
             self.lines.update((id(g), line) for g in found)
-        if self.is_refused and any(self.is_refused(g.expr, tracing.shape_env.var_to_range) for g in found):
+        if self._ranged and any(len(g.expr.free_symbols) == 1 for g in guards[self._seen:]):
             raise NarrowedError
+        self._seen = len(guards)
         return result
 
 

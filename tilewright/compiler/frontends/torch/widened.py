@@ -69,18 +69,10 @@ def widened(
 
 
 def calls_within_ranges(shapes: Any) -> TracedCalls:
-    """A mode for torch.export with these dynamic shapes that leaves a trace at the first condition that breaks their ranges."""
+    """A mode for torch.export with these dynamic shapes that leaves a trace that will be refused for their ranges."""
     leaves = pytree.tree_leaves(shapes, is_leaf=lambda d: isinstance(d, Dim))
-    ranged = all(d is None or isinstance(d, int) or (isinstance(d, Dim) and not hasattr(d, "root")) for d in leaves)
-    return TracedCalls(_breaks_range if ranged else None)
-
-
-def _breaks_range(condition: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Does a condition on one size fail within the range that torch.export holds it to? Two sizes may be one dim."""
-    symbols = condition.free_symbols
-    if len(symbols) != 1 or (held := ranges.get(symbol := next(iter(symbols)))) is None or not held.upper.is_Integer:
-        return False
-    return bool(_broken(condition, {symbol: Dim(symbol.name, min=max(int(held.lower), 1), max=int(held.upper))}))
+    plain = (d is None or isinstance(d, int) or (isinstance(d, Dim) and not hasattr(d, "root")) for d in leaves)
+    return TracedCalls(ranged=all(plain))
 
 
 def _refusal(program: ExportedProgram, given: Sequence[Mapping[int, Any]], calls: TracedCalls) -> str:

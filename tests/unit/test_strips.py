@@ -17,6 +17,7 @@ from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation import outlined_model
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import Cut, outline
+from tilewright.compiler.compilation.partitions import alternatives_of
 from tilewright.compiler.host import strip_launches, strips
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import Strips
@@ -349,3 +350,13 @@ def test_a_donated_argument_is_written_whole(planned: list[Strips], everywhere: 
     tw.compile(graph, {"T": (1, 4096)}, constants=weights, donate=("x",),
                options={"builder": BUILDER})
     assert not planned
+
+
+def test_other_ways_are_found_where_no_context_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a search whose model comes from the cache, of whose workloads nobody asked yet whether they can be cut."""
+    monkeypatch.setattr(strips, "EACH", 1)
+    model = outline(Compilation(images(ops.relu), {"B": (1, 64)}, full_target("host"), tw.CompileOptions(), {}))
+    want = alternatives_of(model, 8)
+    for call in model.plan.calls:
+        call.workload.__dict__.pop("_told", None)
+    assert alternatives_of(model, 8) == want

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.linalg.symbolic import integer, mixed
-from tilewright.passes.mlir import functions, ir, operations
+from tilewright.passes.mlir import functions, ir, new_context, operations
 from tilewright.passes.spaces.workload import Kind, Operand, Workload, told_once
 from tilewright.runtime.shape import Expr
 
@@ -85,10 +85,11 @@ def _stays_in_its_image(workload: Workload) -> bool:
 
 
 def _all_of(workload: Workload, holds: Callable[[ir.Operation], bool]) -> bool:
-    module = ir.Module.parse(workload.ir)
-    found = [op for function in functions(module) for op in _inside(function)]
-    assert found, "a workload has operations"
-    return all(holds(op) for op in found)
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(workload.ir)
+        found = [op for function in functions(module) for op in _inside(function)]
+        assert found, "a workload has operations"
+        return all(holds(op) for op in found)
 
 
 def _stays(op: ir.Operation) -> bool:

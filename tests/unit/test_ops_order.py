@@ -12,6 +12,7 @@ import tilewright as tw
 from tests.ops_harness import Checks, Given
 from tilewright.compiler import ops
 from tilewright.runtime.errors import OptionError, ShapeError
+from tilewright.runtime.shape import Expr
 
 Array = np.ndarray[Any, Any]
 
@@ -107,6 +108,31 @@ def test_the_first_few_in_rounds(kind: str) -> None:
                 order = torch.from_numpy(rows).sort(dim=1, descending=largest, stable=True)
                 for found, want in zip(got, order, strict=True):
                     np.testing.assert_array_equal(np.asarray(found, want.numpy().dtype), want[:, :count].numpy())
+
+
+@pytest.mark.parametrize("kind", ["f32", "i32"])
+def test_one_rank(kind: str) -> None:
+    """By halves of the values: a rank that is known, and one for each row; ties, what is not finite, the ends of a type."""
+    dtype: Any = {"f32": np.float32, "i32": np.int32}[kind]
+    g = ops.Graph()
+    x, ranks = g.input("x", ["B", "S"], kind), g.input("r", ["B"], "i64")
+    for k in (Expr.dim("S") // 2, ranks):
+        for t in ops.kth(x, k):
+            g.output(t)
+    fn, rng = tw.compile(g, {"B": (1, 9), "S": (1, 700)}), np.random.default_rng(3)
+    for length in (1, 2, 64, 65, 333, 700):
+        rows = rng.integers(-4, 4, (7, length)).astype(dtype)
+        if kind == "f32":
+            rows[0], rows[1, ::2], rows[2, ::3], rows[3, 1::3] = np.nan, np.nan, np.inf, -np.inf
+            rows[4] = rng.standard_normal(length)
+        else:
+            ends = np.iinfo(dtype)
+            rows[0], rows[1], rows[2, ::2], rows[3, 1::3] = ends.max, ends.min, ends.max, ends.min
+        asked, order = rng.integers(0, length, 7), np.sort(rows, 1)
+        found = [np.asarray(v) for v in fn(rows, asked)]
+        for (value, place), rank in zip((found[:2], found[2:]), (np.full(7, length // 2), asked), strict=True):
+            np.testing.assert_array_equal(value, order[np.arange(7), rank])
+            np.testing.assert_array_equal(rows[np.arange(7), place], value)
 
 
 def test_running_reductions() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.ops.body import Body, Scalar, computed_in, is_float
+from tilewright.compiler.ops.creation import iota
 from tilewright.compiler.ops.elements import element
 from tilewright.compiler.ops.graph import Size, Tensor, axis_of, shown, size
 from tilewright.compiler.ops.indexing import gather_elements, place_of
 from tilewright.compiler.ops.pointwise import cast
+from tilewright.compiler.ops.reshaping import squeeze, unsqueeze
 from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_SHORT = 64  # elements that are all ordered to find one rank
 _MOST_SEARCHED = 1 << 31  # boundaries that steps of halves are written out for
 
 
@@ -41,6 +44,57 @@ def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tens
         raise ShapeError(f"topk: {count} elements of axis {at} of {shown(x.dims)}")
     places = _first_places(x, at, count, largest)
     return gather_elements(x, places, at), places
+
+
+def kth(x: Tensor, k: Size | Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """The element of rank k along an axis, counted from 0, and its place (i64); NaN is the largest.
+
+    Of rows of more than 64 elements of up to 32 bits along the last axis it is found by halves of the values that there are, a
+    bit at a time, each of which reads the elements once and moves none; others are put in order. Of equal ones any may be named.
+
+    Args:
+        k: an int, an Expr, or integers of x's extents without the axis. One that is no rank gives an element all the same.
+    """
+    g, at = x.graph, axis_of("kth", x, axis)
+    rank: Tensor | Expr = cast(k, DType.I64) if isinstance(k, Tensor) else size("kth", k)
+    if at != x.rank - 1 or g.bounds(x.dims[at])[1] <= _SHORT or _key_kind(x) is not DType.I32:
+        places = _first_places(x, at, x.dims[at], False)
+        asked = g.pointwise("kth", lambda _, r: r, g.full(_without(x.dims, at), 0, DType.I64), rank)
+        place = gather_elements(places, unsqueeze(asked, at), at)
+    else:
+        place = unsqueeze(_place_of_rank(x, rank), at)
+    return squeeze(gather_elements(x, place, at), at), squeeze(place, at)
+
+
+def _place_of_rank(x: Tensor, rank: Tensor | Expr) -> Tensor:
+    """Of the element of a rank along the last axis, by halves of the values that there are."""
+    g, keys = x.graph, _keys(x, False)
+    whole, dims = keys.dtype, x.dims[:-1]
+    least, most = map(int, whole.limits)
+    loops = [f"d{a}" for a in range(x.rank)]
+    own, roles = loops[:-1], ["parallel"] * (x.rank - 1) + ["reduction"]
+
+    def smaller(_: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        return out + scalars[0].compare("lt", scalars[1]).cast(whole.value)
+
+    found = g.filled(least, whole, dims)
+    for bit in reversed(range(8 * whole.bytes)):
+        by = least if bit == 8 * whole.bytes - 1 else 1 << bit
+        larger = g.pointwise("kth", lambda f, by=by: f ^ by, found)
+        count = g.generic([(keys, loops), (larger, own)], (g.filled(0, whole, dims), own), roles, smaller)
+        found = g.map_elements("kth", lambda f, m, n, r: f.body.select(n.compare("le", r.cast(whole.value)), m, f),
+                               [found, larger, count, rank], whole, whole)
+
+    def first(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:
+        key, wanted, here = scalars
+        return out.minimum(region.select(key.compare("eq", wanted), here, most))
+
+    inputs = [(keys, loops), (found, own), (iota(g, [x.dims[-1]], 0, whole), [loops[-1]])]
+    return cast(g.generic(inputs, (g.filled(most, whole, dims), own), roles, first), DType.I64)
+
+
+def _without(dims: Sequence[Expr], axis: int) -> list[Expr]:
+    return [d for a, d in enumerate(dims) if a != axis]
 
 
 def searchsorted(boundaries: Tensor, values: Tensor, right: bool = False) -> Tensor:
@@ -87,14 +141,18 @@ def _before(a: Scalar, b: Scalar, descending: bool) -> Scalar:
 
 def _keys(x: Tensor, descending: bool) -> Tensor:
     """Integers in the order of the elements: NaN is the largest, and -0 equals 0."""
-    kind = computed_in(x.dtype)
-    wide = "i64" if kind.bytes == 8 or kind is DType.U32 else "i32"
+    wide = _key_kind(x)
 
     def key(value: Scalar) -> Scalar:
-        found = _float_key(value, wide) if is_float(value.kind) else _whole_key(value, wide)
+        found = _float_key(value, wide.value) if is_float(value.kind) else _whole_key(value, wide.value)
         return found ^ -1 if descending else found
 
-    return x.graph.pointwise("sort", key, cast(x, kind), dtype=DType(wide))
+    return x.graph.pointwise("sort", key, cast(x, computed_in(x.dtype)), dtype=wide)
+
+
+def _key_kind(x: Tensor) -> DType:
+    kind = computed_in(x.dtype)
+    return DType.I64 if kind.bytes == 8 or kind is DType.U32 else DType.I32
 
 
 def _float_key(value: Scalar, kind: str) -> Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.compiler import ops
@@ -11,10 +12,9 @@ from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
 from tilewright.compiler.ops.body import Scalar
 from tilewright.compiler.ops.scalar_functions import is_nan, select
-from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-_FEW = 64  # smallest elements that are found without sorting all of them
+_FEW = 8  # smallest elements that are found in order; of more the last one alone
 
 
 def _sorted(x: ops.Tensor, axis: int, descending: bool) -> list[ops.Tensor]:
@@ -48,37 +48,34 @@ def topk(context: Context, x: ops.Tensor, k: Any, axis: int = -1, largest: bool 
 @register("torch", *names("kthvalue"))
 def kthvalue(context: Context, x: ops.Tensor, k: int, axis: int = -1, keepdims: bool = False) -> list[ops.Tensor]:
     """The k-th smallest element, and where it stands."""
-    few = x.rank and k <= _FEW
-    values, places = ops.topk(x, k, axis, largest=False) if few else _sorted(x, axis, False)
-    return _at(values, places, axis, Expr.of(k - 1), keepdims)
+    if not x.rank:
+        return _sorted(x, axis, False)
+    if k > _FEW:
+        return _shaped(ops.kth(x, k - 1, axis), axis, keepdims)
+    values, places = ops.topk(x, k, axis, largest=False)
+    return _shaped([ops.select(t, axis, k - 1) for t in (values, places)], axis, keepdims)
 
 
-def _at(values: ops.Tensor, places: ops.Tensor, axis: int, rank: Expr, keepdims: bool) -> list[ops.Tensor]:
-    """One place of a sorted axis."""
-    if not values.rank:
-        return [values, places]
-    found = [ops.narrow(t, axis % t.rank, rank, 1) for t in (values, places)]
-    return found if keepdims else [ops.squeeze(t, axis) for t in found]
+def _shaped(found: Sequence[ops.Tensor], axis: int, keepdims: bool) -> list[ops.Tensor]:
+    """Elements without the axis, or with one of it."""
+    return [ops.unsqueeze(t, axis) for t in found] if keepdims else list(found)
 
 
 def _ranked(x: ops.Tensor, axis: int, keepdims: bool, skip: bool) -> list[ops.Tensor]:
     """The lower median; NaN where there is one, or among the numbers alone when `skip`."""
     if not x.rank:
         return [x, x.graph.filled(0, DType.I64, [])]
-    values, places = _sorted(x, axis, False)
     at = axis % x.rank
     if not x.dtype.is_float:
-        return _at(values, places, at, (x.dims[at] - 1) // 2, keepdims)
-    nan = ops.cast(x.graph.pointwise("nan", is_nan, x, dtype=DType.I1), DType.I64)
-    missing = ops.sum(nan, at, keepdims=True)
+        return _shaped(ops.kth(x, (x.dims[at] - 1) // 2, at), at, keepdims)
+    missing = ops.sum(ops.cast(x.graph.pointwise("nan", is_nan, x, dtype=DType.I1), DType.I64), at)
 
     def middle(n: Scalar, extent: Scalar) -> Scalar:
         low = (extent - 1 - n).maximum(0) / 2
         return low if skip else select(n.compare("gt", 0), extent - n, low)
 
     place = x.graph.pointwise("place", middle, missing, x.dims[at])
-    found = [ops.gather_elements(t, place, at) for t in (values, places)]
-    return found if keepdims else [ops.squeeze(t, at) for t in found]
+    return _shaped(ops.kth(x, place, at), at, keepdims)
 
 
 @register("torch", "aten.median.dim", "aten.nanmedian.dim")

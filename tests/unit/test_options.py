@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tilewright as tw
+from tilewright.compiler import ops
 from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.compilation.compilation import Compilation
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
@@ -81,3 +84,15 @@ def test_threads_bound_the_cores_that_kernels_are_chosen_for(monkeypatch: pytest
     assert four == eight and len({one, three, four}) == 3
     gpu = Target.parse("cuda:sm_80")
     assert limits(gpu, 1) == limits(gpu)
+
+
+def test_a_loaded_model_calls_with_the_threads_it_was_compiled_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_THREADS", raising=False)
+    g = ops.Graph()
+    g.output(g.input("x", ["B", 8]) + 1)
+    for threads in (1, None):
+        fn = tw.compile(g, {"B": (1, 8)}, options={"threads": threads})
+        fn.save(tmp_path / "model.tw")
+        loaded = tw.load(tmp_path / "model.tw")
+        assert loaded._caller.thread_count() == fn._caller.thread_count() >= 1
+        assert threads is None or loaded._caller.thread_count() == threads

@@ -342,7 +342,8 @@ def load(path: str | os.PathLike[str], device: AnyDevice | str | None = None, ve
 def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: int | None = None,
             function: type[CompiledFunction] = CompiledFunction, *, verify: Verify = "lazy",
             shared: bool = False, held: Mapping[str, Memory] | None = None) -> CompiledFunction:
-    """held: constants that are in memory; where they are all that the artifact has, they are what is taken."""
+    """threads: most of a call; default what the model was compiled for. held: constants that are in memory; where they are all
+    that the artifact has, they are what is taken."""
     groups = [g.target.partition(":")[0] for g in opened.manifest.groups]
     named = DeviceName.parse(device) if isinstance(device, str) else None
     if named is not None:
@@ -366,7 +367,8 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
     running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
     if device is None or isinstance(device, str):
         device = device_for(program, running, named.ordinal if named is not None else 0)
-    made = function(program, running, taken, device, llvm_ir=chosen.llvm_ir(), threads=threads)
+    most = program.asked.threads if threads is None else threads
+    made = function(program, running, taken, device, llvm_ir=chosen.llvm_ir(), threads=most)
     made._bundle = replace(made._bundle, code=code)  # what is saved again is what was stored
     return made
 

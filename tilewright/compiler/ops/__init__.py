@@ -89,7 +89,7 @@ from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcu
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, select, slice, slice_axis, split, unbind  # noqa: A004
 from tilewright.compiler.ops.sliding_windows import WindowOptions
-from tilewright.compiler.ops.sorting import argsort, kth, searchsorted, sort, topk
+from tilewright.compiler.ops.sorting import argsort, kthvalue, searchsorted, sort, topk
 from tilewright.compiler.ops.statistics import all, any, argmax, argmin, count_nonzero, logsumexp, norm, std, var  # noqa: A004
 from tilewright.compiler.ops.transformer import EncoderWeights, transformer_encoder_layer
 
@@ -162,7 +162,7 @@ __all__ = [
     "instancenorm",
     "interpolate",
     "iota",
-    "kth",
+    "kthvalue",
     "layernorm",
     "log",
     "log_softmax",

@@ -84,7 +84,7 @@ class _Steps:
 
     @staticmethod
     def of(size: Expr, sign: float) -> _Steps | None:
-        """None where the size is not known, or has no factors that pay."""
+        """None where the size is not known, or has no factors large enough."""
         n = size.constant or 0
         if n < _LEAST_SIZE:
             return None

@@ -46,20 +46,21 @@ def topk(x: Tensor, k: Size, axis: int = -1, largest: bool = True) -> tuple[Tens
     return gather_elements(x, places, at), places
 
 
-def kth(x: Tensor, k: Size | Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
-    """The element of rank k along an axis, counted from 0, and its place (i64); NaN is the largest.
+def kthvalue(x: Tensor, k: Size | Tensor, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """The k-th smallest element along an axis, counted from 1 as by torch.kthvalue, and its place (i64); NaN is the largest.
 
     Of rows of more than 64 elements of up to 32 bits along the last axis it is found by halves of the values that there are, a
     bit at a time, each of which reads the elements once and moves none; others are put in order. Of equal ones any may be named.
 
     Args:
-        k: an int, an Expr, or integers of x's extents without the axis. One that is no rank gives an element all the same.
+        k: an int, an Expr, or integers of x's extents without the axis. One below 1 or beyond the extent gives an element
+            all the same.
     """
-    g, at = x.graph, axis_of("kth", x, axis)
-    rank: Tensor | Expr = cast(k, DType.I64) if isinstance(k, Tensor) else size("kth", k)
+    g, at = x.graph, axis_of("kthvalue", x, axis)
+    rank: Tensor | Expr = cast(k, DType.I64) - 1 if isinstance(k, Tensor) else size("kthvalue", k) - 1
     if at != x.rank - 1 or g.bounds(x.dims[at])[1] <= _SHORT or _key_kind(x) is not DType.I32:
         places = _first_places(x, at, x.dims[at], False)
-        asked = g.pointwise("kth", lambda _, r: r, g.full(_without(x.dims, at), 0, DType.I64), rank)
+        asked = g.pointwise("kthvalue", lambda _, r: r, g.full(_without(x.dims, at), 0, DType.I64), rank)
         place = gather_elements(places, unsqueeze(asked, at), at)
     else:
         place = unsqueeze(_place_of_rank(x, rank), at)
@@ -80,9 +81,9 @@ def _place_of_rank(x: Tensor, rank: Tensor | Expr) -> Tensor:
     found = g.filled(least, whole, dims)
     for bit in reversed(range(8 * whole.bytes)):
         by = least if bit == 8 * whole.bytes - 1 else 1 << bit
-        larger = g.pointwise("kth", lambda f, by=by: f ^ by, found)
+        larger = g.pointwise("kthvalue", lambda f, by=by: f ^ by, found)
         count = g.generic([(keys, loops), (larger, own)], (g.filled(0, whole, dims), own), roles, smaller)
-        found = g.map_elements("kth", lambda f, m, n, r: f.body.select(n.compare("le", r.cast(whole.value)), m, f),
+        found = g.map_elements("kthvalue", lambda f, m, n, r: f.body.select(n.compare("le", r.cast(whole.value)), m, f),
                                [found, larger, count, rank], whole, whole)
 
     def first(region: Body, scalars: Sequence[Scalar], out: Scalar) -> Scalar:

@@ -49,7 +49,7 @@ class GatheredChannels(Pass):
             views, constants = Reshaper(fn), constant_arguments(fn)
             for op in walk(fn):
                 found = _Sample.of(op, views, self) if op.name == "linalg.generic" else None
-                if found is not None and (found.image in constants or found.pays(views)):
+                if found is not None and (found.image in constants or found.gains(views)):
                     found.turn(views)
             erase_unused(fn)
 
@@ -84,7 +84,7 @@ class _Sample:
                 return _Sample(op, reads[0].operands[0], reads, loop, axis)
         return None
 
-    def pays(self, views: Reshaper) -> bool:
+    def gains(self, views: Reshaper) -> bool:
         """Are both copies predicted to take less time than gathering costs more?"""
         sizes = [product(views.shapes.dims(v)) for v in (self.image, self.op.results[0])]
         image, result = (size.evaluate(dict.fromkeys(size.symbols, _MIDDLE)) for size in sizes)

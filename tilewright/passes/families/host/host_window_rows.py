@@ -247,7 +247,6 @@ class PaddedRows:
 
             when(whole.lt(end), rest)
 
-
     def _parted(self, memory: Memory, first: list[Index], source: list[Index]) -> None:
         """A row of which a step of elements is loaded at once, for as many places side by side. first: coordinates of the row in
         `memory`. source: those of the image, without that along the row."""

@@ -142,7 +142,7 @@ class RankEmitter:
         def counted_or_ordered() -> None:
             when(extent.le(short), lambda: self._count(where, extent, count, first.keys), ordered)
 
-        rounds = all_of([few, self._rounds_pay(extent, count)]) if joined else False
+        rounds = all_of([few, self._rounds_gain(extent, count)]) if joined else False
         when(rounds, lambda: self._in_rounds(where, extent, count, limit, first.places), counted_or_ordered)
 
     def _with(self, where: Sequence[Index], at: Index) -> list[Index]:
@@ -227,7 +227,7 @@ class RankEmitter:
 
     # -- rounds
 
-    def _rounds_pay(self, extent: Index, count: Index) -> ir.Value | bool:
+    def _rounds_gain(self, extent: Index, count: Index) -> ir.Value | bool:
         """Are rounds predicted to be faster than counting? On Zen 5 one takes 4 + .11 n ns for n elements, and counting 2 n ns of
         up to 64 of them and n^2 / 32 ns of more."""
         counting = select(extent.le(_COUNTED), extent * 18, extent * extent * 9 // 32, type_=self.kernel.index)

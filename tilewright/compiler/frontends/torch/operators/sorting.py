@@ -51,7 +51,7 @@ def kthvalue(context: Context, x: ops.Tensor, k: int, axis: int = -1, keepdims: 
     if not x.rank:
         return _sorted(x, axis, False)
     if k > _FEW:
-        return _shaped(ops.kth(x, k - 1, axis), axis, keepdims)
+        return _shaped(ops.kthvalue(x, k, axis), axis, keepdims)
     values, places = ops.topk(x, k, axis, largest=False)
     return _shaped([ops.select(t, axis, k - 1) for t in (values, places)], axis, keepdims)
 
@@ -67,15 +67,15 @@ def _ranked(x: ops.Tensor, axis: int, keepdims: bool, skip: bool) -> list[ops.Te
         return [x, x.graph.filled(0, DType.I64, [])]
     at = axis % x.rank
     if not x.dtype.is_float:
-        return _shaped(ops.kth(x, (x.dims[at] - 1) // 2, at), at, keepdims)
+        return _shaped(ops.kthvalue(x, (x.dims[at] + 1) // 2, at), at, keepdims)
     missing = ops.sum(ops.cast(x.graph.pointwise("nan", is_nan, x, dtype=DType.I1), DType.I64), at)
 
     def middle(n: Scalar, extent: Scalar) -> Scalar:
-        low = (extent - 1 - n).maximum(0) / 2
-        return low if skip else select(n.compare("gt", 0), extent - n, low)
+        low = (extent - 1 - n).maximum(0) / 2 + 1
+        return low if skip else select(n.compare("gt", 0), extent - n + 1, low)
 
     place = x.graph.pointwise("place", middle, missing, x.dims[at])
-    return _shaped(ops.kth(x, place, at), at, keepdims)
+    return _shaped(ops.kthvalue(x, place, at), at, keepdims)
 
 
 @register("torch", "aten.median.dim", "aten.nanmedian.dim")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import erased_operations
 import incubator
 import kept_code
 import lit_runner
@@ -42,7 +43,8 @@ class LitItem(pytest.Item):
         self.line = line
 
     def runtest(self) -> None:
-        report = lit_runner.run(self.line, self.path)
+        with erased_operations.watched():
+            report = lit_runner.run(self.line, self.path)
         if report is not None:
             raise LitError(report)
 

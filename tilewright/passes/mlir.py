@@ -64,16 +64,18 @@ def owner(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def walk(op: ir.Operation) -> list[ir.Operation]:
-    """All operations below `op` (not itself), in program order; a list, so that the caller may erase and insert."""
+def walk(op: ir.Operation, name: str = "") -> list[ir.Operation]:
+    """All operations below `op` (not itself), or those of a name, in program order; a list, so that the caller may erase and
+    insert. Of an operation that was erased not even the name may be read: who erases others than the one at hand asks by name."""
     found: list[ir.Operation] = []
 
     def take(inner: ir.Operation) -> ir.WalkResult:
-        found.append(inner.operation)
+        if not name or inner.name == name:
+            found.append(inner.operation)
         return ir.WalkResult.ADVANCE
 
     op.operation.walk(take, ir.WalkOrder.PRE_ORDER)
-    return found[1:]
+    return found[1:] if name in ("", op.operation.name) else found
 
 
 def operations(block: ir.Block) -> list[ir.Operation]:

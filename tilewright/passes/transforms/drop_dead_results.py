@@ -28,8 +28,8 @@ class DropDeadResults(Pass):
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
-            for op in walk(fn):
-                if op.name == "linalg.generic" and len(op.results) > 1:
+            for op in walk(fn, "linalg.generic"):
+                if len(op.results) > 1:
                     _shrink(op)
             erase_unused(fn)
 

@@ -34,9 +34,8 @@ class ExtractToOperand(Pass):
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
             shapes = SymbolicShapes(fn)
-            for op in walk(fn):
-                if op.name == "linalg.generic":
-                    _rewrite(op, shapes)
+            for op in walk(fn, "linalg.generic"):
+                _rewrite(op, shapes)
             erase_unused(fn)
 
 

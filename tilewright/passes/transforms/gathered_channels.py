@@ -47,8 +47,8 @@ class GatheredChannels(Pass):
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
             views, constants = Reshaper(fn), constant_arguments(fn)
-            for op in walk(fn):
-                found = _Sample.of(op, views, self) if op.name == "linalg.generic" else None
+            for op in walk(fn, "linalg.generic"):
+                found = _Sample.of(op, views, self)
                 if found is not None and (found.image in constants or found.gains(views)):
                     found.turn(views)
             erase_unused(fn)

@@ -8,6 +8,9 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import ops
 from tilewright.passes.families.host.host_row_columns import RowColumns
+from tilewright.passes.spaces.host import host_rows_heuristics
+from tilewright.passes.spaces.host.host_rows import HostRowsConfig
+from tilewright.runtime.program.dispatch import Leaf
 
 pytestmark = pytest.mark.usefixtures("built_here")
 
@@ -28,6 +31,7 @@ def test_many_long_rows_fetch_the_next_one_and_give_the_same(columns: int, monke
     fetched: list[int] = []
     fetch = RowColumns._fetch_next
     monkeypatch.setattr(RowColumns, "_fetch_next", lambda self, at: fetched.append(1) or fetch(self, at))
+    monkeypatch.setattr(host_rows_heuristics, "default", lambda workload, limits: ((HostRowsConfig(lanes=8),), Leaf(0)))
     fn = tw.compile(log_of_sum(columns), {"T": (1, 1024)})
     assert fetched
     for rows in (1, 2, 383, 384, 401):

@@ -26,20 +26,18 @@ _ARITHMETIC: Mapping[str, Callable[[Index, Index], Index]] = MappingProxyType({
 
 @dataclass(frozen=True)
 class Units:
-    """counts: iterations along each axis of the loop, slowest first."""
+    """counts: iterations along each axis of the loop, slowest first. block: iterations that are launched as one; both are asked
+    for when the region, and with it the loop, is erased."""
 
     loop: ir.Operation
     counts: tuple[Expr, ...]
+    block: int
 
     @staticmethod
     def of(loop: ir.Operation, shapes: SymbolicShapes) -> Units:
         bounds = mixed(loop, "staticUpperBound", 1)
-        return Units(loop, tuple(Expr.of(b) if isinstance(b, int) else shapes.required(b) for b in bounds))
-
-    @property
-    def block(self) -> int:
-        """Iterations that are launched as one."""
-        return integer(self.loop.attributes[BLOCK]) if BLOCK in self.loop.attributes else 1
+        block = integer(loop.attributes[BLOCK]) if BLOCK in loop.attributes else 1
+        return Units(loop, tuple(Expr.of(b) if isinstance(b, int) else shapes.required(b) for b in bounds), block)
 
     @property
     def total(self) -> Expr:

@@ -11,7 +11,7 @@ import pytest
 from cuda_fake.worker import Worker, scenarios
 
 MODULES = ("scenarios_calls", "scenarios_graphs", "scenarios_nodes", "scenarios_updates", "scenarios_failures",
-           "scenarios_kernels", "scenarios_ragged", "scenarios_many", "scenarios_bench")
+           "scenarios_kernels", "scenarios_ragged", "scenarios_many", "scenarios_bench", "scenarios_partitions")
 _MISSING = "cuda-python is not installed" if importlib.util.find_spec("cuda") is None else ""
 _MISSING = _MISSING or ("" if platform.machine() == "x86_64" else "the fake driver's library is for x86-64")
 pytestmark = pytest.mark.skipif(bool(_MISSING), reason=_MISSING)

@@ -15,13 +15,16 @@ from unit.test_strips import wide
 import tilewright as tw
 from tilewright.compiler.builder.codegen import limits
 from tilewright.compiler.builder.local_builder import LocalBuilder
+from tilewright.compiler.cli.main import main
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import SPEEDS_OF, Cut, outline, speeds_of
-from tilewright.compiler.compilation.partitions import alternatives_of
+from tilewright.compiler.compilation.partitions import alternatives_of, partitions_of
 from tilewright.compiler.report.cut_section import cut_section
 from tilewright.compiler.tuning.operator_tuning import environment
-from tilewright.compiler.verification import partition_arms
+from tilewright.compiler.verification import models_beside, partition_arms
 from tilewright.compiler.verification.keep_what_gains import Verdict
+from tilewright.compiler.verification.models_beside import Shapes
+from tilewright.compiler.verification.partition_arms import HostModels, shapes_of
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.mlir import ir
 from tilewright.passes.partition.alternatives import alternatives
@@ -70,34 +73,41 @@ def test_alternatives_of_equal_regions_are_cut_alike() -> None:
         assert any(p.cost.launches == taken.cost.launches + 2 for p in cut)  # behind two products alike
 
 
-def test_what_gains_is_taken_and_the_log_tells_later_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gains_is_taken_and_the_log_tells_later_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
     path, ratios = tmp_path / "log.jsonl", iter([1.2, 0.8, 0.9, *[1.0] * 99])
     monkeypatch.setattr(partition_arms, "_MOST", 4)
 
-    def compared(base: CompiledFunction, new: CompiledFunction, *_: object) -> Verdict:
+    def compare(_: HostModels, base: CompiledFunction, new: CompiledFunction, *__: object) -> Verdict:
         check(new)
         return Verdict(next(ratios), 0.001, 20)
 
-    monkeypatch.setattr(partition_arms, "compared", compared)
+    monkeypatch.setattr(HostModels, "compare", compare)
     asked = compilation(path)
     found, _ = partition_arms.measured_cut(asked, LocalBuilder(Target.parse("host")))
     records = TuningLog(path).cuts
     assert [r.taken for r in records[:3]] == [False, True, True] and not any(r.taken for r in records[3:])
     last = [r for r in records if r.taken][-1]
     assert found.cut.apart == tuple(zip(last.apart[::2], last.apart[1::2], strict=True)) and found.cut != Cut()
-    monkeypatch.setattr(partition_arms, "compared", lambda *_: pytest.fail("what the log knows is measured again"))
+    monkeypatch.setattr(HostModels, "compare", lambda *_: pytest.fail("what the log knows is measured again"))
     again, _ = partition_arms.measured_cut(compilation(path), LocalBuilder(Target.parse("host")))
     assert again.cut == found.cut and len(TuningLog(path).cuts) == len(records)
     fn = tw.compile(softmax(), RANGE, options={"log": path, "threads": 1})
     check(fn)
     assert fn.program.asked.apart == found.cut.apart and len(fn.program.calls) == len(found.plan.calls)
+    assert fn.program.asked.measured == pytest.approx(0.8 * 0.9) and found.cut.measured == pytest.approx(0.8 * 0.9)
+    fn.save(tmp_path / "m.tw")
+    assert main(["explain", str(tmp_path / "m.tw")]) == 0
+    assert "0.720 of the time of the predicted one" in " ".join(capsys.readouterr().out.split())
+    shown = partitions_of(fn.program.source, limits(full_target("host")), fn.program.asked)[-1]
+    assert len(shown.areas) == len(found.plan.calls)
     other = tw.compile(softmax(), RANGE, options={"log": path, "threads": 2})
     assert other.program.asked.apart == ()  # measured with another number of threads
     assert len(cut_section(records).tables[0].rows) == len(records)
 
 
 def test_an_alternative_that_gives_other_results_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_arms, "why_other", lambda *_: "planted")
+    monkeypatch.setattr(models_beside, "why_other", lambda *_: "planted")
     monkeypatch.setattr(partition_arms, "_MOST", 2)
     path = tmp_path / "log.jsonl"
     found, _ = partition_arms.measured_cut(compilation(path), LocalBuilder(Target.parse("host")))
@@ -117,7 +127,7 @@ def test_strips_of_rows_are_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for choice, arm in arms.items():
         assert (arm.cut.way, arm.cut.apart) == (own.cut.way, own.cut.apart) and arm.cut.strips is choice
     monkeypatch.setattr(partition_arms, "alternatives_of", lambda *_: [arms[StripChoice.NEVER]])
-    monkeypatch.setattr(partition_arms, "compared", lambda *_: Verdict(0.9, 0.001, 20))
+    monkeypatch.setattr(HostModels, "compare", lambda *_: Verdict(0.9, 0.001, 20))
     found, _ = partition_arms.measured_cut(asked, LocalBuilder(Target.parse("host")))
     assert found.cut.strips is StripChoice.NEVER and not found.plan.strips
     [record] = TuningLog(path).cuts
@@ -139,7 +149,8 @@ def test_without_time_nothing_is_measured(tmp_path: Path) -> None:
 def test_one_model_against_itself_gains_nothing() -> None:
     g = softmax()
     fn = tw.compile(g, RANGE, options={"threads": 1})
-    verdict = partition_arms.compared(fn, fn, outline(compilation()), end=np.inf)
+    shapes = Shapes(shapes_of(outline(compilation())), False)
+    verdict = partition_arms.HostModels().compare(fn, fn, shapes, end=np.inf)
     assert verdict.rounds >= 3 and not verdict.wrong and 0.5 < verdict.ratio < 2
 
 

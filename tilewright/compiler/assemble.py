@@ -145,7 +145,7 @@ def asked_of(options: CompileOptions, cut: Cut) -> Asked:
     """What a program keeps of the options, and of its partition."""
     return Asked(Deterministic(options.deterministic).value, options.winograd, options.threads, options.max_regret,
                  options.max_kernels, Precision(options.precision).value, Activations(options.activations).value,
-                 cut.way, cut.apart, cut.strips.value)
+                 cut.way, cut.apart, cut.strips.value, cut.measured)
 
 
 def _constants(model: OutlinedModel) -> tuple[tuple[Constant, ...], Mapping[str, Memory]]:

@@ -44,6 +44,11 @@ def describe(out: Output, program: Program) -> None:
         out.event("operator", name=table.name, calls=calls[number], workload=table.workload, kernels=configs)
         rows.append((table.name, calls[number], len(configs), "\n".join(configs)))
     out.table(f"Operators for {program.target}", ("operator", "calls", "kernels", "configurations"), rows)
+    asked = program.asked
+    if asked.measured is not None:
+        out.event("measured_partition", way=asked.way, apart=len(asked.apart), strips=asked.strips, share=asked.measured)
+        out.text(f"partition by measurement: grown by {asked.way}, {len(asked.apart)} pairs of operations apart, rows together: "
+                 f"{asked.strips}; {asked.measured:.3f} of the time of the predicted one")
     for name, reason in program.refused.items():
         out.event("refused", name=name, reason=reason)
         out.text(f"{name}: on a family of lower preference, since {reason}")

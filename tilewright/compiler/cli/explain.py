@@ -48,7 +48,7 @@ def explain_command(
         from tilewright.compiler.compilation.compilation import full_target
         from tilewright.compiler.compilation.partitions import partitions_of
 
-        print_partitions(out, partitions_of(program.source, limits(full_target(target), None)), program)
+        print_partitions(out, partitions_of(program.source, limits(full_target(program.target), None), program.asked), program)
     if dispatch or source or partition:
         return
     describe(out, program)

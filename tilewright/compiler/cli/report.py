@@ -57,4 +57,5 @@ def _of_model(file: Path, dims: DimArguments) -> list[ReportSection]:
     if not program.ragged and (dims.values or dims.batches):
         raise OptionError(f"{file} has no ragged dim: --dim gives the lengths of a batch; leave it out")
     of = limits(full_target(program.target), None)
-    return [*from_artifact(program, batch_of(program, dims)), partition_section(partitions_of(program.source, of), program)]
+    drawn = partition_section(partitions_of(program.source, of, program.asked), program)
+    return [*from_artifact(program, batch_of(program, dims)), drawn]

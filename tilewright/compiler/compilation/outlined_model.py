@@ -64,6 +64,7 @@ from tilewright.runtime import knobs
 from tilewright.runtime.call.binder import describe
 from tilewright.runtime.errors import OptionError, perhaps
 from tilewright.runtime.limits import GpuLimits, HostLimits, Limits
+from tilewright.runtime.program.program import Asked
 from tilewright.runtime.shape import Expr, ShapeRange
 from tilewright.runtime.target import TargetKind
 from tilewright.runtime.wording import option
@@ -72,13 +73,20 @@ from tilewright.runtime.wording import option
 @dataclass(frozen=True)
 class Cut:
     """What a partition is asked to be. way: how regions grow, as of the pass fuse. apart: pairs of operations, by the numbers of
-    passes/partition, that do not share a kernel. strips: which launches are done by strips of rows. alone: is each call on a GPU
-    a launch, however many are alike?"""
+    passes/partition, that do not share a kernel. strips: which launches are done by strips of rows, on a GPU which products are
+    one kernel with the work on their rows. alone: is each call on a GPU a launch, however many are alike? measured: the time of
+    the model as a share of that of the predicted partition, where a search took this one; it is no part of what is asked."""
 
     way: str = "cost"
     apart: tuple[tuple[int, int], ...] = ()
     strips: StripChoice = StripChoice.PREDICTED
     alone: bool = False
+    measured: float | None = field(default=None, compare=False)
+
+
+def cut_of(asked: Asked) -> Cut:
+    """Of a compiled program."""
+    return Cut(asked.way, asked.apart, StripChoice(asked.strips), measured=asked.measured)
 
 
 SPEEDS_OF = "partition"  # as calibrated figures name them

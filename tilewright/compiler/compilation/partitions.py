@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, passes_of, speeds_of, with_cut
+from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, cut_of, passes_of, speeds_of, with_cut
 from tilewright.compiler.host.plan_steps import Strips
 from tilewright.compiler.host.strips import Costs, strips_of
 from tilewright.passes.base import PassPipeline
@@ -15,19 +15,26 @@ from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.dispatch_creation.partition_summary import PartitionSummary, partition_summary
 from tilewright.passes.linalg.structured import main_of
 from tilewright.passes.mlir import ir, new_context
+from tilewright.passes.partition.alternatives import areas_of
 from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.plan import Plan
 from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.limits import HostLimits, Limits
+from tilewright.runtime.program.program import Asked
 
 
-def partitions_of(source: str, limits: Limits) -> list[PartitionSummary]:
-    """Of the MLIR that was compiled, with the default options: alone, greedy, gain, and last the one that is taken."""
-    passes = passes_of(CompileOptions(), limits)
+def partitions_of(source: str, limits: Limits, asked: Asked | None = None) -> list[PartitionSummary]:
+    """Of the MLIR that was compiled: alone, greedy, gain, and last the one that is taken.
+
+    Args:
+        asked: of the compile, also what a search made of the partition; None for the defaults.
+    """
+    asked = asked or Asked()
+    passes = passes_of(CompileOptions(precision=asked.precision, activations=asked.activations), limits)
     at = next(n for n, p in enumerate(passes) if isinstance(p, Fuse))
-    usual = passes[at]
-    assert isinstance(usual, Fuse)
-    ways = [replace(usual, epilogues=False), *(replace(usual, partition=w) for w in ("greedy", "gain")), usual]
+    usual, taken = passes[at], with_cut(passes, cut_of(asked))[at]
+    assert isinstance(usual, Fuse) and isinstance(taken, Fuse)
+    ways = [replace(usual, epilogues=False), *(replace(usual, partition=w) for w in ("greedy", "gain")), taken]
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(source)
         PassPipeline(passes[:at]).run(module)
@@ -37,7 +44,7 @@ def partitions_of(source: str, limits: Limits) -> list[PartitionSummary]:
 @dataclass(frozen=True)
 class Alternative:
     """Another cut of a model, or other strips of rows. predicted: its time as a share of that of the model's own, the mean over
-    some shapes; of strips, that of what is done by them."""
+    some shapes; of strips, that of what is done by them; of products with the work on their rows, that of those that change."""
 
     cut: Cut
     predicted: float
@@ -57,7 +64,29 @@ def alternatives_of(model: OutlinedModel, count: int) -> list[Alternative]:
         [fn] = main_of(module)
         own = fuse.plan(fn)
         cuts = [Alternative(Cut(p.way, tuple(p.cuts), model.cut.strips), _share(p, own)) for p in fuse.alternatives(fn, count)]
-    return sorted([*cuts, *_by_strips(model)], key=lambda a: a.predicted)[:count]
+        rows = _by_rows(model.cut, own, {choice: replace(fuse, strips=choice.value).plan(fn)
+                                           for choice in StripChoice if fuse.products})
+    return sorted([*cuts, *rows, *_by_strips(model)], key=lambda a: a.predicted)[:count]
+
+
+def _by_rows(cut: Cut, own: Plan, plans: Mapping[StripChoice, Plan]) -> list[Alternative]:
+    """The same cut with other products of a GPU in one kernel with the work on their rows."""
+    seen, found = [areas_of(own)], list[Alternative]()
+    for choice, plan in plans.items():
+        if areas_of(plan) not in seen:
+            found.append(Alternative(replace(cut, strips=choice), _share_of_rows(plan, own)))
+            seen.append(areas_of(plan))
+    return found
+
+
+def _share_of_rows(plan: Plan, own: Plan) -> float:
+    """Predicted time of the products that are one kernel with the work on their rows in one of two plans alone, as a share of
+    that in a model's own."""
+    sides = [{s.product: s.cycles for s in p.stitched} for p in (plan, own)]
+    shares = [new / old for product in sides[0].keys() ^ sides[1].keys()
+              for new, old in (times if product in sides[1] else times[::-1]
+                               for times in (sides[0] | sides[1])[product]) if old]
+    return fmean(shares) if shares else 1.0
 
 
 def _by_strips(model: OutlinedModel) -> list[Alternative]:

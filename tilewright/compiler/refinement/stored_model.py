@@ -9,13 +9,12 @@ import numpy as np
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.options import CompileOptions
-from tilewright.compiler.compilation.outlined_model import Cut, OutlinedModel, outline
+from tilewright.compiler.compilation.outlined_model import OutlinedModel, cut_of, outline
 from tilewright.compiler.dims.places import argument_names
 from tilewright.compiler.frontends.source import select_function
 from tilewright.compiler.tuning.dispatch_tables import Tables
 from tilewright.passes.linalg.symbolic import CONSTANT, argument_attributes
 from tilewright.passes.mlir import ir, new_context
-from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.program import Program
@@ -65,8 +64,7 @@ def stored_model(bundle: Bundle, options: CompileOptions) -> StoredModel:
     inputs = [n for n in names if n not in blank]
     donate = tuple(inputs[i] for i, _ in program.donated)
     dims = {d.name: Dim(d.lo, d.hi, d.multiple_of, d.samples) for d in program.dims}
-    cut = Cut(asked.way, asked.apart, StripChoice(asked.strips))
-    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate), cut)
+    model = outline(Compilation(program.source, dims, full_target(target), options, blank, donate), cut_of(asked))
     _refuse_other(program, model)
     return StoredModel(bundle, model)
 

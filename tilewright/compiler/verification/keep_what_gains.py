@@ -166,7 +166,7 @@ class _Held:
         new, bits = function_of(bundle), self.model.compilation.options.deterministic is Deterministic.BATCH
         begin = time.monotonic()
         for given in self.given:
-            wrong = why_other(new, self.base.call_flat(*given), new.call_flat(*given), bits)
+            wrong = why_other(new.outputs, self.base.call_flat(*given), new.call_flat(*given), bits)
             if wrong:
                 return Verdict(math.inf, 0.0, 0, wrong)
         self.pace = time.monotonic() - begin

@@ -1,5 +1,5 @@
-"""Partitions as arms of a search: with a budget, alternatives of a model's cut, and of its strips of rows, are measured where the
-model runs.
+"""Partitions as arms of a search: with a budget, alternatives of a model's cut, and of its strips of rows or of its products with
+the work on their rows, are measured where the model runs: on the host in this process, on a GPU in another (gpu_models.py).
 
 The cost model ranks partitions and is not exact, so those that it says are nearly as good are built with untuned kernels and held
 against the one that is taken, in turns, at some shapes of the range. One that is faster by more than its rounds leave open
@@ -10,11 +10,12 @@ know them.
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.fingerprint import fingerprint
@@ -25,69 +26,101 @@ from tilewright.compiler.compilation.partitions import Alternative, alternatives
 from tilewright.compiler.tuning.cut_refused import Built, built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import Tables, untuned_tables
 from tilewright.compiler.tuning.operator_tuning import environment
+from tilewright.compiler.verification.gpu_models import GpuModels
 from tilewright.compiler.verification.keep_what_gains import Verdict, function_of
-from tilewright.compiler.verification.random_inputs import Array, random_inputs
-from tilewright.compiler.verification.verify_in_turns import why_other
+from tilewright.compiler.verification.models_beside import Called, Shapes, ratios_here, verdict_of
 from tilewright.passes.partition.strip_choice import StripChoice
-from tilewright.runtime.errors import BuildError, OptionError, PassError, TilewrightError
-from tilewright.runtime.host.benchmark import Timing, time_beside
+from tilewright.runtime.errors import BuildError, OptionError, PassError
 from tilewright.runtime.host.host_cpu import thread_count
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.log import LOG
+from tilewright.runtime.target import TargetKind
 from tilewright.search.database.cut_records import CutRecord, cuts_of
 from tilewright.search.database.records import TuningLog
 from tilewright.search.database.stored_log import open_log
 from tilewright.search.protocols import Builder
+from tilewright.search.runner.gpu_environment import is_for
 
 _ARMS, _MOST = 8, 16  # alternatives of one partition, and of a model
 _SHARE = 0.15  # of a search's seconds for all of them
 _SECONDS = 8.0  # for all of them, where the search has no limit of time
 _SHAPES = 3  # of the range, where no traffic says which
-_SEED = 5
 _ENDLESS = 1e9  # stands for infinity in the log
-_TURNS = 0.2  # seconds of rounds at a shape, at most
+
+
+class Scale(Protocol):
+    """What holds models against each other."""
+
+    def compare(self, base: CompiledFunction, new: CompiledFunction, shapes: Shapes, end: float) -> Verdict:
+        """The new model's time over the other's. end: of the time, by time.monotonic()."""
+
+
+class HostModels:
+    """In this process."""
+
+    def compare(self, base: CompiledFunction, new: CompiledFunction, shapes: Shapes, end: float) -> Verdict:
+        here = Called(base.program, base.call_flat), Called(new.program, new.call_flat)
+        return verdict_of(*here, shapes, ratios_here(*here), end)
 
 
 def measured_cut(compilation: Compilation, builder: Builder) -> Built:
-    """The model whose partition was measured to be the fastest, with its untuned tables. On a GPU, on a farm, and where a model
-    branches, loops or is ragged, the one that is predicted to be.
+    """The model whose partition was measured to be the fastest, with its untuned tables. On the emulator, whose clock is of
+    single kernels, on a farm, and where a model branches, loops or is ragged, the one that is predicted to be.
 
     Raises:
-        BuildError: no family could build an operator. LogError: the log cannot be read or written.
+        BuildError: no family could build an operator. LogError: the log cannot be read or written. DeviceError: the target is a
+        GPU and there is none.
     """
     begin = time.monotonic()
     built = built_with_cuts(compilation, partial(untuned_tables, builder=builder))
-    options = compilation.options
-    if compilation.on_gpu or options.farm is not None or not built[0].graph or built[0].plan.ragged:
+    options, kind = compilation.options, compilation.target.kind
+    if kind is TargetKind.EMULATOR or options.farm is not None or not built[0].graph or built[0].plan.ragged:
         return built
-    log = open_log(options.log, writes=True)
-    seconds = _SECONDS if options.seconds is None else _SHARE * options.seconds
-    arms = _Arms(builder, log, built, time.monotonic() + seconds, time.monotonic() - begin)
-    try:
-        return arms.best()
-    finally:
-        log.finish()
+    with ExitStack() as stack:
+        log = open_log(options.log, writes=True)
+        stack.callback(log.finish)
+        scale = stack.enter_context(GpuModels()) if kind is TargetKind.CUDA else HostModels()
+        seconds = _SECONDS if options.seconds is None else _SHARE * options.seconds
+        device = environment(compilation.target).device
+        return _Arms(builder, log, built, scale, device, time.monotonic() + seconds, time.monotonic() - begin).best()
 
 
-def known_cut(model: OutlinedModel, tables: Tables, tables_of: Callable[[OutlinedModel], Tables]) -> Built:
-    """The model with the partition that a log says is the fastest here, or as it is."""
+def known_cut(model: OutlinedModel, tables: Tables, tables_of: Callable[[OutlinedModel], Tables], device: str = "") -> Built:
+    """The model with the partition that a log says is the fastest on a device, or as it is.
+
+    Args:
+        device: as the log names it; "" for this machine, or, of a GPU target, the GPU that the log knows partitions on.
+    """
     options, compilation = model.compilation.options, model.compilation
-    if options.log is None or compilation.on_gpu or not model.graph:
+    if options.log is None or not model.graph:
         return model, tables
     log = open_log(options.log)
-    taken = [r for r in _known(log, model) if r.taken]
+    taken = [r for r in _known(log, model, device or _logged_device(log, model)) if r.taken]
     if not taken:
         return model, tables
     try:
-        return built_with_cuts(compilation, tables_of, _cut_of(taken[-1]))
+        cut = replace(_cut_of(taken[-1]), measured=math.prod(r.ratio for r in taken))
+        return built_with_cuts(compilation, tables_of, cut)
     except (OptionError, PassError) as error:
         LOG.warning("log %s: the partition that it names is passed over: %s", options.log, str(error).partition("\n")[0])
         return model, tables
 
 
-def _known(log: TuningLog, model: OutlinedModel) -> list[CutRecord]:
-    compilation = model.compilation
-    return cuts_of(log.cuts, model.graph, environment(compilation.target).device, thread_count(compilation.options.threads))
+def _logged_device(log: TuningLog, model: OutlinedModel) -> str:
+    """This machine, or the GPU of the target's kind that a partition of the model was measured on last; "" for none."""
+    target = model.compilation.target
+    if target.kind is TargetKind.HOST:
+        return environment(target).device
+    return next((r.device for r in reversed(log.cuts) if r.graph == model.graph and is_for(r.device, target)), "")
+
+
+def _known(log: TuningLog, model: OutlinedModel, device: str) -> list[CutRecord]:
+    return cuts_of(log.cuts, model.graph, device, _threads(model))
+
+
+def _threads(model: OutlinedModel) -> int:
+    """Of a call; on a GPU they count for nothing."""
+    return 1 if model.compilation.on_gpu else thread_count(model.compilation.options.threads)
 
 
 def _flat(cut: Cut) -> tuple[int, ...]:
@@ -100,18 +133,21 @@ def _cut_of(record: CutRecord) -> Cut:
 
 @dataclass
 class _Arms:
-    """built: the model that others are held against. end: of the time, by time.monotonic(). cost: seconds that a model takes."""
+    """built: the model that others are held against. device: where, as the log names it. end: of the time, by time.monotonic().
+    cost: seconds that a model takes."""
 
     builder: Builder
     log: TuningLog
     built: Built
+    scale: Scale
+    device: str
     end: float
     cost: float
 
     def best(self) -> Built:
         model = self.built[0]
-        known = _known(self.log, model)
-        self.built = known_cut(*self.built, partial(untuned_tables, builder=self.builder))
+        known = _known(self.log, model, self.device)
+        self.built = known_cut(*self.built, partial(untuned_tables, builder=self.builder), self.device)
         seen = {_cut_of(r) for r in known}
         base: CompiledFunction | None = None
         while len(seen) < _MOST and time.monotonic() + self.cost < self.end:
@@ -135,8 +171,8 @@ class _Arms:
                  verdict)
         self.log.add_cut(CutRecord(
             model.graph, arm.cut.way, _flat(arm.cut), min(verdict.ratio, _ENDLESS), min(verdict.error, _ENDLESS), arm.predicted,
-            verdict.rounds, gains, arm.cut.strips.value, verdict.wrong[:1000], environment(model.compilation.target).device,
-            thread_count(model.compilation.options.threads), {"compiler": fingerprint()[:12]}, time.time()))
+            verdict.rounds, gains, arm.cut.strips.value, verdict.wrong[:1000], self.device, _threads(model),
+            {"compiler": fingerprint()[:12]}, time.time()))
 
     def _made(self, cut: Cut) -> Built:
         return built_with_cuts(self.built[0].compilation, partial(untuned_tables, builder=self.builder), cut)
@@ -147,44 +183,15 @@ class _Arms:
             other = self._made(arm.cut)
         except BuildError as error:
             return None, Verdict(math.inf, 0.0, 0, str(error).partition("\n")[0])
-        return other, compared(base, function_of(assemble(*other)), other[0], self.end)
+        model = other[0]
+        bits = model.compilation.options.deterministic is Deterministic.BATCH
+        verdict = self.scale.compare(base, function_of(assemble(*other)), Shapes(shapes_of(model), bits), self.end)
+        share = verdict.ratio * (self.built[0].cut.measured or 1.0)
+        return (replace(model, cut=replace(model.cut, measured=share)), other[1]), verdict
 
 
-def compared(base: CompiledFunction, new: CompiledFunction, model: OutlinedModel, end: float) -> Verdict:
-    """The time of one model over that of another: the geometric mean of some shapes.
-
-    Args:
-        model: of either. end: of the time, by time.monotonic().
-    """
-    bits = model.compilation.options.deterministic is Deterministic.BATCH
-    given = [g for g in (_arrays(base, dims) for dims in _shapes(model)) if g is not None]
-    found = []
-    for number, arrays in enumerate(given):
-        wrong = why_other(new, base.call_flat(*arrays), new.call_flat(*arrays), bits)
-        if wrong:
-            return Verdict(math.inf, 0.0, 0, wrong)
-        left = (end - time.monotonic()) / (len(given) - number)
-        timing = Timing(longest=max(0.01, min(_TURNS, left)), fewest=8)
-        found.append(Verdict.of(time_beside(partial(new.call_flat, *arrays), partial(base.call_flat, *arrays), timing)))
-    if not found:
-        return Verdict(1.0, math.inf, 0)
-    ratio = math.exp(statistics.fmean(math.log(v.ratio) for v in found))
-    error = math.sqrt(sum(v.error**2 for v in found)) / len(found)
-    return Verdict(ratio, error, sum(v.rounds for v in found))
-
-
-def _shapes(model: OutlinedModel) -> Sequence[dict[str, int]]:
+def shapes_of(model: OutlinedModel) -> Sequence[dict[str, int]]:
     """Those of the traffic, or some of the range."""
     traffic = [dict(dims) for dims, _ in sorted(model.compilation.options.traffic, key=lambda t: -t[1])][:_SHAPES]
     values = [(name, dim.values(_SHAPES)) for name, dim in model.ranges.dims]
     return traffic or [{name: found[min(n, len(found) - 1)] for name, found in values} for n in range(_SHAPES if values else 1)]
-
-
-def _arrays(fn: CompiledFunction, dims: dict[str, int]) -> list[Array] | None:
-    """Arguments at a shape; None where the model asserts more of its dims than their ranges say."""
-    try:
-        arrays = random_inputs(fn.program, dims, _SEED)
-        fn.call_flat(*arrays)
-    except TilewrightError:
-        return None
-    return arrays

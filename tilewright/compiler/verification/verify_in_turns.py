@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.load.function import CompiledFunction
+from tilewright.runtime.program.program import Argument
 from tilewright.runtime.tensor import DType
 
 SLOWER = 0.03  # share that a call may take longer than before
@@ -53,7 +54,7 @@ def compare(old: CompiledFunction, new: CompiledFunction, dims: Mapping[str, int
             timed: Callable[[], AbstractContextManager[None]] = nullcontext) -> Compared:
     """One shape. bits: results must be equal bit for bit. timed: each round is done within it."""
     given = arrays(dims)
-    wrong = why_other(old, old.call_flat(*given), new.call_flat(*given), bits)
+    wrong = why_other(old.outputs, old.call_flat(*given), new.call_flat(*given), bits)
     if wrong:
         return Compared(dims, 0.0, 0.0, 0, wrong)
     calls = (lambda: old.call_flat(*given), lambda: new.call_flat(*given))
@@ -107,9 +108,9 @@ def _seconds(call: Callable[[], object], count: int) -> float:
     return time.perf_counter() - begin
 
 
-def why_other(fn: CompiledFunction, first: Any, second: Any, bits: bool) -> str:
+def why_other(outputs: Sequence[Argument], first: Any, second: Any, bits: bool) -> str:
     """What tells two results of a model apart: bits, NaN and inf, or more than two ways to round may differ by."""
-    names = [a.name for a in fn.outputs]
+    names = [a.name for a in outputs]
     pair = ((r if isinstance(r, tuple) else (r,)) for r in (first, second))
     for name, a, b in zip(names, *pair, strict=True):
         exact = bits or a.dtype.kind in "iub"

@@ -28,17 +28,18 @@ def alternatives(taken: Plan, rules: Sequence[Rule], loads: bool, machine: Machi
     """
     graph = taken.partition.graph
     model = CostModel(graph, machine)
-    found: dict[frozenset[tuple[int, ...]], Plan] = {_areas(taken): taken}
+    found: dict[frozenset[tuple[int, ...]], Plan] = {areas_of(taken): taken}
     tried: list[tuple[str, Pairs]] = [(way, ()) for way in _WAYS if way != taken.way]
     tried += [(taken.way, pairs) for pairs in _cuts(taken, model)][: _TRIED * count]
     for way, pairs in tried:
         plan = plan_of(graph, rules, way, loads, (*taken.cuts, *pairs), machine, taken.kernels)
-        found.setdefault(_areas(plan), plan)
+        found.setdefault(areas_of(plan), plan)
     others = [p for p in found.values() if p is not taken]
     return sorted(others, key=lambda p: _relative(p, taken))[:count]
 
 
-def _areas(plan: Plan) -> frozenset[tuple[int, ...]]:
+def areas_of(plan: Plan) -> frozenset[tuple[int, ...]]:
+    """The operations of each region, by their numbers."""
     order = plan.partition.graph.order
     return frozenset(tuple(sorted(order[op] for op in r.ops)) for r in plan.partition.regions())
 

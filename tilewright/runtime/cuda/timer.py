@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ import numpy as np
 
 from tilewright.runtime.cuda.cuda_device import CudaDevice, Image, Resources
 from tilewright.runtime.cuda.driver import reported
+from tilewright.runtime.cuda.replays import Replays
 from tilewright.runtime.gpu.gpu_launch import copied_in, enqueue, fetch, given_to, place, release, room_of
 from tilewright.runtime.program.kernel import MicroKernel
 
-WARM_UP, WARM_SECONDS = 3, 0.05  # untimed repeats, at least so many and so long: an idle device clocks up meanwhile
+WARM_UP = 3  # untimed repeats, at least
 MOST_SETS = 16  # copies of the operands
-_MOST_ROUNDS = 10_000
 _MOST_IMAGES = 64  # that stay loaded in a long search
 _KEPT = 4  # part of the device's memory that operands may take which stay for the next kernel with the same ones
 
@@ -123,25 +122,13 @@ class KernelTimer:
         for number in range(count):
             launch(number, self.device.stream)  # loads what is not loaded yet, which a capture must not do
         self.device.sync()
-        building = self.device.stream.create_graph_builder().begin_building()
-        for number in range(count):
-            launch(number, building.stream)
-        graph = building.end_building().complete()
-        rounds, turn, end = 1, 0, time.perf_counter() + WARM_SECONDS
-        while turn < WARM_UP or time.perf_counter() < end:
-            each, turn = self._replay(graph, rounds) / rounds, turn + 1
-            rounds = max(1, min(_MOST_ROUNDS, int(seconds / max(each, 1e-7))))
-        found = [self._replay(graph, rounds) / (rounds * count) for _ in range(repeats)]
-        graph.close()
-        building.close()
-        return found
 
-    def _replay(self, graph: Any, rounds: int) -> float:
-        """Seconds that the device takes for so many rounds."""
-        stream, timed = self.device.stream, {"timing_enabled": True}
-        first = stream.record(options=timed)
-        for _ in range(rounds):
-            graph.launch(stream)
-        last = stream.record(options=timed)
-        last.sync()
-        return float(last - first) * 1e-3
+        def one_round(stream: Any) -> None:
+            for number in range(count):
+                launch(number, stream)
+
+        graph = Replays(self.device, one_round)
+        rounds = graph.warmed_up(seconds, WARM_UP)
+        found = [graph.seconds(rounds) / (rounds * count) for _ in range(repeats)]
+        graph.close()
+        return found

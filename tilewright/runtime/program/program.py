@@ -176,7 +176,8 @@ class Check(msgspec.Struct, frozen=True):
 
 class Asked(msgspec.Struct, frozen=True):
     """Options of the compile that a later tuning of the program has to keep to (tw.CompileOptions). way, apart: how its partition
-    was grown and cut (passes/partition). strips: which launches are done by strips of rows (compiler/host/strips.py)."""
+    was grown and cut (passes/partition). strips: which launches are done by strips of rows (compiler/host/strips.py). measured:
+    the time of the model as a share of that of the predicted partition, where a search took this one."""
 
     deterministic: str = "shape"
     winograd: bool = True
@@ -188,6 +189,7 @@ class Asked(msgspec.Struct, frozen=True):
     way: str = "cost"
     apart: tuple[tuple[int, int], ...] = ()
     strips: str = "predicted"
+    measured: float | None = None
 
 
 class Program(msgspec.Struct, frozen=True):

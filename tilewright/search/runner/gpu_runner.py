@@ -11,7 +11,8 @@ import numpy as np
 from tilewright.passes.spaces.family_registry import cost_of, parse_config
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.cuda.cuda_device import CudaDevice
-from tilewright.runtime.cuda.timer import MOST_SETS, WARM_SECONDS, KernelTimer
+from tilewright.runtime.cuda.replays import WARM_SECONDS
+from tilewright.runtime.cuda.timer import MOST_SETS, KernelTimer
 from tilewright.runtime.emulator.emulator_device import EmulatorDevice
 from tilewright.runtime.gpu.gpu_launch import enqueue, fetch, place, release
 from tilewright.runtime.limits import GpuLimits

@@ -179,7 +179,7 @@ def in_turns(plain: CompiledFunction, farm: CompiledFunction, shapes: Sequence[i
     ratios = {}
     for n in shapes:
         given = arguments_at(plain, n)
-        wrong = why_other(plain, plain(*given), farm(*given), False)
+        wrong = why_other(plain.outputs, plain(*given), farm(*given), False)
         if wrong:
             return {"wrong": f"{wrong} at {n}"}
         each = max(_seconds(plain, given, 1), 1e-6)

@@ -81,18 +81,22 @@ def test_what_a_call_was_given_comes_out(count: int) -> None:
 
 
 def test_explain_says_what_becomes_of_donated_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sum down the columns of few rows is made beside the elements, in any order; a state of a row when it is known."""
+    """Elements beside a sum down the columns of few rows are made where they are read, a state of a row when it is known; a
+    product reads all of a row for each element."""
     g = ops.Graph()
     x, state = g.input("x", ["N", 33]), g.input("state", ["N"])
     g.output(0.9 * x, name="decayed")
     g.output(ops.sum(x, [0]), name="total")
     g.output(0.9 * state + ops.max(g.input("y", ["N", 20]), [1]), name="next")
+    rows = g.input("rows", ["N", 33])
+    g.output(ops.matmul(rows, g.input("w", [33, 33])), name="turned")
     path = tmp_path / "model.tw"
-    tw.compile(g, {"N": (1, 64)}, donate=("x", "state")).save(path)
+    tw.compile(g, {"N": (1, 64)}, donate=("x", "state", "rows")).save(path)
     assert main(["explain", str(path), "--partition", "--json"]) == 0
     found = [e for line in capsys.readouterr().out.splitlines() if (e := json.loads(line))["event"] == "donated"]
-    assert [(e["argument"], e["result"], bool(e["copied"])) for e in found] == [("x", "decayed", True), ("state", "next", False)]
-    assert "kind generic" in found[0]["copied"]
+    assert [(e["argument"], e["result"], bool(e["copied"])) for e in found] == [
+        ("x", "decayed", False), ("state", "next", False), ("rows", "turned", True)]
+    assert "kind contraction" in found[2]["copied"]
     assert main(["explain", str(path), "--partition"]) == 0
     assert "Donated arguments" in capsys.readouterr().out
 
@@ -123,3 +127,20 @@ def test_running_statistics_of_a_batch_norm_stay_where_they_are(channels_last: b
                  for n, a in enumerate(plain.inputs)]
         for got, wanted in zip(donating(*(x.copy() for x in given)), plain(*given), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("extents", [["N", 9], ["N", 5, 40]])
+def test_elements_beside_a_sum_that_is_not_cut_are_written_over_what_both_read(extents: list[str | int], threads: int) -> None:
+    g = ops.Graph()
+    x, along = g.input("x", extents), len(extents) - 2
+    g.output(x * 2.0 + 1.0)
+    g.output(ops.sum(x, [along]))
+    fn = tw.compile(g, {"N": (0, 300)}, donate=("x",))
+    assert not fn.program.copied
+    for size in (0, 1, 16, 37, 300):
+        given = np.random.default_rng(size).standard_normal([size if e == "N" else e for e in extents]).astype(np.float32)
+        own = given.copy()
+        elements, total = fn(own, threads=threads)
+        assert np.array_equal(own, given * 2 + 1) and elements.ctypes.data == own.ctypes.data
+        np.testing.assert_allclose(total, given.astype(np.float64).sum(along), rtol=1e-5, atol=1e-5)

@@ -14,6 +14,7 @@ from scipy import special
 from tilewright.compiler.builder.codegen import compile_assembly, compile_object, host_target
 from tilewright.compiler.builder.lowering import to_llvm_text
 from tilewright.passes.base import Pass
+from tilewright.passes.lowering import expansions
 from tilewright.passes.lowering.expand_math import ExpandMath
 from tilewright.passes.lowering.promote_bf16 import PromoteBf16
 from tilewright.passes.mlir import ir
@@ -497,3 +498,27 @@ def test_nan_payloads_stay_nan_in_bf16() -> None:
     bits = np.concatenate([np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)])
     got = kernels.run("cast", bits.astype(np.uint32).view(np.float32))
     assert np.all(np.isnan(got.astype(np.float32)))
+
+
+def test_divisions_by_constants_are_products() -> None:
+    """Rounded as if once, but within 2^-22 of an ulp of the middle between two numbers; zeros and infinities keep their sign."""
+    divisors = (3.0, -7.0, float(np.float32(np.sqrt(2 * np.pi))), 1e-12, 768.0, 0.1)
+    texts = {f"by{n}": (f"%c = arith.constant dense<{d:.17e}> : {{f32}}\n    %y = arith.divf %x0, %c : {{f32}}", ("f32",), "f32")
+             for n, d in enumerate(divisors)}
+    kernels = Kernels(texts, [ExpandMath(reciprocals=True)], 8)
+    assert not kernels.assembly.count("divps")
+    x = samples()
+    for n, divisor in enumerate(divisors):
+        got, by = kernels.run(f"by{n}", x), np.float32(divisor)
+        with np.errstate(all="ignore"):
+            rounded = x / by
+        ends = ~np.isfinite(rounded) | (rounded == 0)
+        assert_same(got[ends], rounded[ends])
+        assert np.array_equal(np.signbit(got[ends & ~np.isnan(got)]), np.signbit(rounded[ends & ~np.isnan(got)]))
+        usual = ~ends & (np.abs(rounded) >= 2.0**-100)
+        assert ulps(got[usual], x[usual].astype(np.float64) / np.float64(by)).max() <= 0.5 + 2.0**-22
+        assert (got[usual] != rounded[usual]).mean() < 1e-5
+
+
+def test_divisions_by_powers_of_two_and_extreme_divisors_stay() -> None:
+    assert [expansions.reciprocal(d) for d in (None, 4.0, 0.0, 3.0e38, 1e-30, float("nan"))] == [None] * 6

@@ -39,3 +39,33 @@ func.func @main(%d: tensor<?x4xf32> {tw.dims = ["N", 4]}, %a: tensor<4xf32> {tw.
   } -> (tensor<?x4xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
   return %made#0, %made#1, %made#2 : tensor<?x4xf32>, tensor<?x4xf32>, tensor<?x4xf32>
 }
+
+// The argument is made in two operations: of (-x) x and of (-x) x', at another place.
+// CHECK-LABEL: func.func @gauss
+// CHECK: math.exp %{{.*}} {tw.nonpositive} : f32
+// CHECK: linalg.generic
+// CHECK-NOT: tw.nonpositive
+// CHECK: return
+#turned = affine_map<(d0, d1) -> (d1, d0)>
+func.func @gauss(%x: tensor<4x4xf32> {tw.dims = [4, 4]}) -> (tensor<4x4xf32>, tensor<4x4xf32>) attributes {tw.ranges = {}} {
+  %empty = tensor.empty() : tensor<4x4xf32>
+  %minus = arith.constant -0.5 : f32
+  %scaled = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x4xf32>) outs(%empty : tensor<4x4xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %m = arith.mulf %in, %minus : f32
+    linalg.yield %m : f32
+  } -> tensor<4x4xf32>
+  %bell = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]} ins(%scaled, %x : tensor<4x4xf32>, tensor<4x4xf32>) outs(%empty : tensor<4x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %m = arith.mulf %a, %b : f32
+    %e = math.exp %m : f32
+    linalg.yield %e : f32
+  } -> tensor<4x4xf32>
+  %any = linalg.generic {indexing_maps = [#same, #turned, #same], iterator_types = ["parallel", "parallel"]} ins(%scaled, %x : tensor<4x4xf32>, tensor<4x4xf32>) outs(%empty : tensor<4x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %m = arith.mulf %a, %b : f32
+    %e = math.exp %m : f32
+    linalg.yield %e : f32
+  } -> tensor<4x4xf32>
+  return %bell, %any : tensor<4x4xf32>, tensor<4x4xf32>
+}

@@ -51,7 +51,7 @@ def kernel_passes(config: str, symbol: str, workload_key: str, target: Target, n
     features = frozenset() if gpu else host_target(target).required()
     masks = gpu or {"avx512f", "avx512vl"} <= features
     expand = ExpandMath(keep_maximum=gpu, keep_library=gpu, scale=masks and not gpu, lookup="avx2" in features, ptx=gpu,
-                        divide=gpu and rounded)
+                        divide=gpu and rounded, reciprocals=not gpu)
     flushes = "avx512bf16" in features
     own = [expand, *([PromoteBf16(gpu or flushes, flushes)] if narrow else []), *([] if masks else [SplitMaskedStores()])]
     early = gpu and GpuLimits.of(target.arch).version >= _EARLY

@@ -108,7 +108,8 @@ class RowProgram:
     # -- where values are in the frame
 
     def _reads_of(self, root: ir.Operation) -> dict[ir.Value, Place]:
-        """Where the reduction that the frame is of reads its operands, and those the elements that they are made of."""
+        """Where the reduction that the frame is of reads its operands, and those the elements that they are made of. Others that
+        read these go by that too."""
         found: dict[ir.Value, Place] = {}
         for op in reversed(self.ops):
             if op == root:
@@ -119,9 +120,7 @@ class RowProgram:
             else:
                 continue
             for value, m in zip(op.operands, maps_of(op), strict=True):
-                place = tuple(axes.get(d) if (d := position(e)) is not None else None for e in m.results)
-                if value in self._made:
-                    found.setdefault(value, place)
+                found.setdefault(value, tuple(axes.get(d) if (d := position(e)) is not None else None for e in m.results))
         return found
 
     def _place(self, op: ir.Operation) -> None:
@@ -138,10 +137,11 @@ class RowProgram:
                 if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         reduced = op in self._reductions
-        for value, m in zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True):
+        seen = [*zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True), *zip(op.operands, maps, strict=True)]
+        for value, m in seen if not reduced else ():
             for axis, e in zip(self._read_at.get(value, ()), m.results, strict=False):
                 loop = position(e)
-                if not reduced and loop is not None and axis is not None:
+                if loop is not None and axis is not None:
                     bound.setdefault(loop, axis)
         kinds = self._row_kinds(op)
         every = range(len(extents)) if op not in self.parts else [*self.parts[op].rows, *self.parts[op].columns]

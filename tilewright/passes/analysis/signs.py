@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tilewright.passes.linalg.structured import body, inputs
+from tilewright.passes.linalg.structured import body, inputs, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
-from tilewright.passes.mlir import ir, operations, owner
+from tilewright.passes.mlir import ir, maps_of, operations, owner
 
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
 # unit attribute of a math.exp2 of f32: the number is 2^(2x) for a product x, which is not rounded and never above 0
@@ -130,8 +130,49 @@ def _subtracted(signs: Signs, op: ir.Operation, depth: int) -> Sign:
 
 
 def _multiplied(signs: Signs, op: ir.Operation, depth: int) -> Sign:
-    first, second = op.operands
-    return Sign(below=False) if first == second else signs.of(first, depth) * signs.of(second, depth)
+    """Of what is left of the factors where two that are the same number are taken out, as in (-0.5 x) x."""
+    sign, left = Sign(below=False), list[_Factor]()
+    for factor in _factors(op.results[0], depth):
+        if factor in left:
+            left.remove(factor)
+        else:
+            left.append(factor)
+    for value, _ in left:
+        sign *= signs.of(value, depth)
+    return sign
+
+
+_Factor = tuple[ir.Value, str]  # a scalar, or a tensor and the map of its element
+
+
+def _factors(value: ir.Value, depth: int) -> list[_Factor]:
+    """The factors of a number, through products that other operations make of elements at the same place."""
+    op = owner(value)
+    if op is None:
+        return _factors_of_element(value, depth)
+    if op.name != "arith.mulf" or depth >= _DEEPEST:
+        return [(value, "")]
+    return [f for operand in op.operands for f in _factors(operand, depth + 1)]
+
+
+def _factors_of_element(value: ir.Value, depth: int) -> list[_Factor]:
+    block = value.owner
+    if not isinstance(block, ir.Block) or block.owner.name != "linalg.generic":
+        return [(value, "")]
+    reader, number = block.owner.operation, list(block.arguments).index(value)
+    if number >= len(inputs(reader)):
+        return [(value, "")]
+    tensor, place = reader.operands[number], str(maps_of(reader)[number])
+    made = owner(tensor)
+    if made is None or made.name != "linalg.generic" or set(iterator_kinds(made)) - {"parallel"}:
+        return [(tensor, place)]
+    result = list(made.results).index(tensor)
+    own = str(maps_of(made)[len(inputs(made)) + result])
+    inner = _factors(operations(body(made))[-1].operands[result], depth + 1)
+    constants = [number_of(v) is not None for v, _ in inner]
+    if all(m == own or constant for (_, m), constant in zip(inner, constants, strict=True)):
+        return [(v, "" if constant else place) for (v, _), constant in zip(inner, constants, strict=True)]
+    return [(tensor, place)]
 
 
 def _divided(signs: Signs, op: ir.Operation, depth: int) -> Sign:

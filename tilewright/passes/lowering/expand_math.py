@@ -65,7 +65,9 @@ class ExpandMath(Pass):
     most 1.5 ulp more.
     divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
     made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0, one with
-    `tw.half_product` too; a division with `tw.share` is by a reciprocal, 1.5 ulp."""
+    `tw.half_product` too; a division with `tw.share` is by a reciprocal, 1.5 ulp.
+    reciprocals: divisions of f32 by a constant are a product and an fma, half an ulp and 2^-22 of one: CPUs divide 16 lanes in
+    the time of six products and more."""
 
     name: ClassVar[str] = "expand-math"
     approximate: bool = False
@@ -75,12 +77,13 @@ class ExpandMath(Pass):
     lookup: bool = False
     ptx: bool = False
     divide: bool = False
+    reciprocals: bool = False
 
     def run(self, module: ir.Module) -> None:
         for op in walk(module.operation):
             name = op.name
             known = name.startswith(("math.", "arith.m")) or name == "arith.remf" or (
-                name == _DIVIDE and (SHARE in op.attributes or (self.divide and _is_smooth(op))))
+                name == _DIVIDE and (self.reciprocals or SHARE in op.attributes or (self.divide and _is_smooth(op))))
             if known and all(map(_is_static, (v.type for v in op.results))):
                 with ir.InsertionPoint(op), op.location:
                     results = self._expand(op)
@@ -91,7 +94,7 @@ class ExpandMath(Pass):
 
     def _expand(self, op: ir.Operation) -> list[ir.Value] | None:
         """The values of the op's results, or None when the op stays."""
-        if op.name == _DIVIDE and element_of(op.operands[0].type).width > 32:
+        if op.name == _DIVIDE and not self._divides(op):
             return None
         if op.name in ("arith.maximumf", "arith.minimumf"):
             if self.keep_maximum:
@@ -110,6 +113,13 @@ class ExpandMath(Pass):
             return self._widened(op)
         found = self._float(op)
         return None if found is None else [found]
+
+    def _divides(self, op: ir.Operation) -> bool:
+        """Is there another way to this quotient than to divide?"""
+        width = element_of(op.operands[0].type).width
+        if width <= 32 and (SHARE in op.attributes or self.divide):
+            return True
+        return width == 32 and self.reciprocals and expansions.reciprocal(_constant_of(op.operands[1])) is not None
 
     def _widened(self, op: ir.Operation) -> list[ir.Value]:
         """An f16 or bf16 op computed in f32; what stays a math op stays one on f32."""
@@ -130,6 +140,9 @@ class ExpandMath(Pass):
         """An op on f32 or f64. narrow: are the operands numbers of f16?"""
         x = Real(op.operands[0])
         if op.name == _DIVIDE:
+            parts = expansions.reciprocal(_constant_of(op.operands[1])) if self.reciprocals else None
+            if parts is not None:
+                return expansions.scaled(x, parts).value
             by = expansions.share if SHARE in op.attributes else expansions.quotient_by_instruction
             return by(x, Real(op.operands[1])).value
         if op.name == "math.rsqrt":

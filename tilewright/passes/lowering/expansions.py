@@ -11,6 +11,8 @@ from collections.abc import Callable
 from math import inf, nan
 from operator import truediv
 
+import numpy as np
+
 from tilewright.passes.lowering.arithmetic import Real, element_of, fma, horner
 from tilewright.passes.lowering.float_formats import F32, format_of
 from tilewright.passes.mlir import arith, ir, nvvm, vector
@@ -18,6 +20,7 @@ from tilewright.runtime.errors import BuildError
 
 Divide = Callable[[Real, Real], Real]  # a dividend by a divisor between 1 and 2^126
 
+_LEAST_DIVISOR = 2.0**-64  # of those that products stand for
 _OVERFLOWS = 200.0  # exp and exp2 of it are inf in f32
 _SCALE_MASKS = {(16,): 16, (8,): 8, (4,): 8}  # bits of the mask operand of vscalefps by lanes
 
@@ -175,6 +178,25 @@ def share(part: Real, whole: Real) -> Real:
     """part / whole for 0 <= part <= 1 <= whole, or where whole is a root, 1.5 ulp: by the reciprocal, which is that of all parts
     of one whole."""
     return part * (1.0 / whole)
+
+
+def reciprocal(divisor: float | None) -> tuple[float, float] | None:
+    """1 / divisor as the sum of two numbers of f32, the first one not larger in size: then the second has its sign, and products
+    with both keep that of a zero or infinity. None for powers of two, one product of which is exact, and for extreme divisors."""
+    if divisor is None or not _LEAST_DIVISOR <= abs(divisor) <= 1 / _LEAST_DIVISOR:
+        return None
+    whole = 1.0 / float(np.float32(divisor))
+    high = np.float32(whole)
+    if abs(float(high)) > abs(whole):
+        high = np.nextafter(high, np.float32(0))
+    low = np.float32(whole - float(high))
+    return (float(high), float(low)) if low else None
+
+
+def scaled(x: Real, parts: tuple[float, float]) -> Real:
+    """x times the sum of two numbers, rounded as if once: by half an ulp and 2^-22 of one."""
+    high, low = parts
+    return fma(x, high, x * low)
 
 
 def scales(x: Real) -> bool:

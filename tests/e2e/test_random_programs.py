@@ -11,6 +11,7 @@ import pytest
 from e2e.random_check import compiled, wrong_at
 from e2e.random_operators import OPERATORS
 from e2e.random_order import ALL, ORDER, UNSIGNED
+from e2e.random_places import EVERY, PLACES
 from e2e.random_programs import DTYPES, Operators, draw
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
@@ -25,7 +26,8 @@ QUICK = settings(deadline=None, derandomize=True, database=None,
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("operators", "group", "dtypes", "programs"), [
-    *((OPERATORS, group, DTYPES, 3) for group in OPERATORS), (ALL, "order", DTYPES, 3), (UNSIGNED, "order", ("ui8",), 2)])
+    *((OPERATORS, group, DTYPES, 3) for group in OPERATORS), (ALL, "order", DTYPES, 3), (UNSIGNED, "order", ("ui8",), 2),
+    (EVERY, "places", DTYPES, 3)])
 def test_programs_match_the_reference(operators: Operators, group: str, dtypes: tuple[str, ...], programs: int) -> None:
     """Chains that begin with an operator of the group."""
 
@@ -48,4 +50,5 @@ def test_every_operator_is_drawn() -> None:
     assert drawn == {name for group in OPERATORS.values() for name in group}
     assert {d for p in programs for d in p.dtypes} >= {"i1", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"}
     assert {name for seed in range(300) for name in draw(random.Random(seed), ALL).operators} >= {*ORDER}
+    assert {name for seed in range(300) for name in draw(random.Random(seed), EVERY, first="places").operators} >= {*PLACES}
     assert any(p.bound for p in programs) and any(how.fill == "dim" for p in programs for how in p.inputs)

@@ -21,6 +21,7 @@ from unit.graph_models import (
     workloads,
 )
 
+from tilewright.compiler import ops
 from tilewright.passes.dispatch_creation.fuse import Fuse
 from tilewright.passes.mlir import functions, ir
 from tilewright.passes.partition.graph import Graph
@@ -178,3 +179,17 @@ def test_calls_come_in_an_order_that_the_values_allow() -> None:
     )
     text = model([X, W], body, "%n, %b", f"{T}, {T}", START)
     assert_same(text, run(text, graph_passes()), {"B": 2}, {"B": 5})
+
+
+def test_producers_of_producers_are_copied_to_the_last_reader() -> None:
+    """Whether the broadcast was one to copy was asked after it had got a copy itself, by which it was another operation."""
+    g = ops.Graph()
+    wide = ops.broadcast_to(ops.relu(g.input("x", ["N"]) + 1.0), [3, "N"])
+    g.output(ops.concat([wide, wide], 1))
+    assert re.findall(r"func private @(\w+)", run(g.module_text(), graph_passes())) == ["add_max_concat"]
+
+
+def test_operations_that_read_copies_keep_their_numbers() -> None:
+    text = model([X, W], generic("y", "%x", T, "%e", T, DOUBLE, "#id, #id") + matmul("m", "%y"), "%m", T)
+    after = run(text, [Fuse(numbers=True)])
+    assert re.search(r"linalg\.matmul.*tw\.operation = ", after)

@@ -12,7 +12,7 @@
 // CHECK-NOT: tw.region = 1
 // APART: attrs = {tw.region = 0 : i64}
 // APART: tensor.extract %arg1[{{.*}}] : tensor<9x4x4xf32>
-// APART: tw.region = 2
+// APART: linalg.batch_matmul {{.*}}{tw.region = 1 : i64}
 
 #map = affine_map<(d0, d1, d2, d3) -> (d0, d1)>
 #map1 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>

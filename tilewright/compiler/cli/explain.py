@@ -15,6 +15,9 @@ from tilewright.compiler.cli.compile_arguments import Constants, Function, Json,
 from tilewright.compiler.cli.model_files import ANY_MODEL_HELP, CompileChoice, bound_arrays, compiled
 from tilewright.compiler.cli.output import Output, dims_text, known
 from tilewright.compiler.cli.sampling import check_dims
+from tilewright.passes.spaces.family_registry import parse_config
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
+from tilewright.runtime.program.program import Program
 
 
 def explain_command(
@@ -66,4 +69,18 @@ def explain_command(
              *((f"{c.useful:,}", f"{c.executed:,}", f"{c.padding:.1%}") if work else ()), c.why) for c in explanation.calls]
     shown = explanation.dims if program.ragged else dims
     out.table(f"Calls at {dims_text(shown)}", ("call", "operator", "kernel", "units", "threads", "dims", *work, "why"), rows)
+    note = tiles_left_out(program)
+    if note:
+        out.event("note", text=note)
+        out.text(note)
     out.text(f"arena {memory.arena} bytes, constants {memory.constants} bytes, results {memory.outputs} bytes")
+
+
+def tiles_left_out(program: Program) -> str:
+    """What `deterministic="batch"` does to products that tiles (AMX) multiply elsewhere; empty where the model has none."""
+    texts = {k.config for t in program.tables for k in t.kernels if k.family == HostMatmulConfig.family}
+    configs = [c for c in map(parse_config, texts) if isinstance(c, HostMatmulConfig)]
+    if program.asked.deterministic != "batch" or not any(c.ordered and c.side > 1 for c in configs):
+        return ""
+    return ("deterministic=batch: products of bf16 and of bytes are made of words of two and of four, also where the CPU has "
+            "tiles (AMX), whose sums have another order; deterministic=shape uses those")

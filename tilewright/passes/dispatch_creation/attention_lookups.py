@@ -37,10 +37,9 @@ def with_lookups(fn: ir.Operation, members: Sequence[ir.Operation]) -> list[ir.O
             made = lookup.build(contraction.op, views)
             contraction.op.operands[which] = made.results[0]
             _join(found, made, contraction.op)
-    given = set(members)
     for reader in [op for op in members if op.name == "linalg.generic" and "reduction" not in iterator_kinds(op)]:
         for number, value in enumerate(inputs(reader)):
-            if (made := owner(value)) is None or made not in given:
+            if (made := owner(value)) is None or made not in members:
                 reader.operands[number] = _copied(_length_mask(value, views), value, reader, found)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import ClassVar
 
 from tilewright.passes.base import Pass
@@ -96,13 +97,14 @@ class Fuse(Pass):
             if self.digest:
                 fn.attributes[GRAPH] = ir.StringAttr.get(partition.graph.digest)
             loads, regions = Loads(partition), partition.regions()
-            for region in regions if self.loads else ():
+            own = [[partition.graph.order[op] for op in region.ops] for region in regions]
+            for region in reversed(regions) if self.loads else ():  # readers first: what reads a copy is another one to a dict
                 _copy_loads(loads, region)
-            numbered = [(op, number, partition.graph.order.get(op)) for number, region in enumerate(regions) for op in region.ops]
-            for op, number, own in numbered:  # an operation with another attribute is another one to a dict
-                op.attributes[REGION] = _number(number)
-                if self.numbers and own is not None:
-                    op.attributes[OPERATION] = _number(own)
+            for number, region in enumerate(regions):
+                for op, its in zip_longest(list(region.ops), own[number]):  # copies, which have no number of their own, are last
+                    op.attributes[REGION] = _number(number)
+                    if self.numbers and its is not None:
+                        op.attributes[OPERATION] = _number(its)
             erase_dead(fn.regions[0].blocks[0])
             renumber_regions(fn.regions[0].blocks[0])
 

@@ -34,8 +34,8 @@ class Device:
     def __init__(self, body: Body | int) -> None:
         self._keep = body if isinstance(body, int) else CALL(lambda _, t, s, d, n: body(t, s, d, n))
 
-    def load(self, objects: Sequence[bytes]) -> Device:
-        self._code = load_object([o for o in objects if o])
+    def load(self, objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> Device:
+        self._code = load_object([o for o in (*objects, *kernels) if o])
         return self
 
     def address(self, symbol: str) -> int:

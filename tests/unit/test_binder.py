@@ -34,7 +34,7 @@ class FakeDevice:
     def __init__(self, body: Body) -> None:
         self.native = CALL(lambda _, tensors, scalars, dims, threads: body(tensors, scalars, dims, threads))
 
-    def load(self, objects: Sequence[bytes]) -> FakeDevice:
+    def load(self, objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> FakeDevice:
         return self
 
     def address(self, symbol: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
+import mmap
 import platform
 import sys
 from collections.abc import Callable
@@ -163,3 +164,17 @@ def permissions(address: int) -> str | None:
         if first <= address < last:
             return flags
     return None
+
+
+def test_a_kernel_lies_at_its_own_place_in_a_page(assemble: Callable[[str], bytes]) -> None:
+    kernels = [assemble(f"define i64 @k{n}(i64 %x) {{\n %y = mul i64 %x, {n + 3}\n %z = add i64 %y, {n}\n ret i64 %z\n}}")
+               for n in range(8)]  # fmt: skip
+    other = assemble("define i64 @f(i64 %x) {\n %y = add i64 %x, 1\n ret i64 %y\n}")
+    alone = [load_object([], [kernel]) for kernel in kernels]
+    together = load_object([other, other.replace(b"\x00f\x00", b"\x00g\x00")], kernels[::-1])
+    places = [code.address(f"k{n}") % mmap.PAGESIZE for n, code in enumerate(alone)]
+    assert [together.address(f"k{n}") % mmap.PAGESIZE for n in range(8)] == places
+    assert all(place % 64 == 0 and 512 <= place < 2560 for place in places)
+    assert len(set(places)) > 4
+    assert [call(together, f"k{n}", 5) for n in range(8)] == [5 * (n + 3) + n for n in range(8)]
+    assert call(together, "f", 1) == call(together, "g", 1) == 2

@@ -67,8 +67,8 @@ class Device(Protocol):
 
     name: str
 
-    def load(self, objects: Sequence[bytes]) -> LoadedCode:
-        """Load object code (host) or images (GPU) together, so that they may refer to each other's symbols."""
+    def load(self, objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> LoadedCode:
+        """Load object code together, so that it may refer to each other's symbols. kernels: objects that each hold a kernel."""
 
     def table(self, kernels: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
         """A filled C table over kernel addresses indexed by launch number (0 where there is none)."""

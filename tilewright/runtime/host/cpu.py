@@ -38,13 +38,16 @@ class HostDevice:
     def _native(self) -> Mapping[str, int]:
         return _load_native(bytes(self._runtime_object or _make_native())).symbols
 
-    def load(self, objects: Sequence[bytes]) -> LoadedCode:
+    def load(self, objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> LoadedCode:
         """Load object code; it stays in memory as long as the result lives.
+
+        kernels: objects of kernels, which have the same place in a page whatever they are loaded with.
+
 
         Raises:
             DeviceError: a symbol is missing or defined twice, or the code is not for this machine.
         """
-        return load_native(objects)
+        return load_native(objects, kernels)
 
     def table(self, kernels: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
         """A C table, followed by the kernel addresses it points to. Its context is the most threads a loop may use."""
@@ -113,13 +116,13 @@ def _run_in_forked_child(address: int) -> None:
     raise DeviceError("this C library has neither __register_atfork nor pthread_atfork")
 
 
-def load_native(objects: Sequence[bytes]) -> LoadedCode:
+def load_native(objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> LoadedCode:
     """Load object code of this machine; errors as `HostDevice.load`."""
     may_use_tiles()  # asks for them
     try:
-        return load_object(objects)
+        return load_object(objects, kernels)
     except UnsupportedObjectError:
-        return OrcCode(objects)
+        return OrcCode([*objects, *kernels])
 
 
 class OrcCode:

@@ -12,6 +12,7 @@ import platform
 import struct
 import sys
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,6 +25,10 @@ _WRITE, _ALLOC, _EXEC, _TLS = 1, 2, 4, 0x400
 _ABSOLUTE, _COMMON, _RESERVED = 0xFFF1, 0xFFF2, 0xFF00
 _R_64, _R_PC32, _R_PLT32, _R_PC64 = 1, 2, 4, 24
 _R_GOT = (9, 41, 42)  # GOTPCREL, GOTPCRELX, REX_GOTPCRELX
+_LINE = 64  # bytes of a cache line
+# Lines of a page that code of kernels begins at. Twelve operators of short kernels at each of the 64, on Zen 5, called from
+# CPython 3.11: on average 1.3 % over the best from these, up to 5 % in the last quarter, wherever the rest of the program lies.
+_FIRST, _LINES = 8, 32
 _STUB = b"\xff\x25"  # jmp *disp32(%rip)
 _LIBRARIES = (None, "libm.so.6", "libpthread.so.0", "libmvec.so.1", "libgcc_s.so.1")
 
@@ -85,8 +90,13 @@ class ElfCode:
         return self._symbols[symbol]
 
 
-def load_object(objects: Sequence[bytes]) -> LoadedCode:
+def load_object(objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> LoadedCode:
     """Load objects together: they may refer to each other's symbols and to libc, libm and pthread.
+
+    kernels: objects whose code begins, within a page, where its own bytes say, whatever lies before it. How fast a short kernel
+    runs depends by up to a fifth on the lines of a page that it lies in (branch prediction and the instruction cache go by them),
+    so one is as fast in every program, and where a search measures it by itself. Not all at the same line: short kernels of a
+    program would drive each other out of the cache.
 
     Raises:
         UnsupportedObjectError: not x86-64 Linux, or an object that needs more than this loader knows.
@@ -95,11 +105,13 @@ def load_object(objects: Sequence[bytes]) -> LoadedCode:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnsupportedObjectError(f"{sys.platform} on {platform.machine()}")
     try:
-        parsed = [_parse(bytes(data)) for data in objects]
+        parsed = [_parse(bytes(data)) for data in (*objects, *kernels)]
     except (struct.error, ValueError, IndexError) as error:
         raise UnsupportedObjectError(f"an object cannot be read ({error}); it may be truncated") from error
     externals = _Externals(parsed)
-    text = _place(parsed, lambda flags: bool(flags & _EXEC), 0)
+    text = _place(parsed[: len(objects)], _is_code, 0)
+    for owner in parsed[len(objects) :]:
+        text = _place([owner], _is_code, _next_own_line(owner, text))
     stubs = _align(text, 16)
     constants = _align(stubs + 16 * len(externals.called), mmap.PAGESIZE)
     got = _align(_place(parsed, lambda flags: not flags & (_EXEC | _WRITE), constants), 8)
@@ -190,6 +202,19 @@ def _symbol(strings: bytes, name: int, info: int, _other: int, section: int, val
 
 def _is_loaded(section: _Section) -> bool:
     return bool(section.flags & _ALLOC) and section.kind in (_PROGBITS, _NOBITS) and section.name != ".eh_frame"
+
+
+def _is_code(flags: int) -> bool:
+    return bool(flags & _EXEC)
+
+
+def _next_own_line(kernel: _Object, at: int) -> int:
+    """From `at` on, the next line of a page that follows from the code of a kernel."""
+    sections = [kernel.sections[index] for index in kernel.placed]
+    code = next((_bytes(kernel.data, s) for s in sections if _is_code(s.flags)), b"")
+    line = _FIRST + zlib.crc32(code) % _LINES
+    at = _align(at, _LINE)
+    return at + (line * _LINE - at) % mmap.PAGESIZE
 
 
 def _place(objects: Sequence[_Object], wanted: Callable[[int], bool], at: int) -> int:

@@ -56,7 +56,9 @@ class HostCaller(Caller):
         self._memories = constants
         if not isinstance(constants, LazyConstants) or constants.are_read():
             self.hold_constants()
-        self.code = device.load([bytes(code[digest]) for digest in objects(program)])
+        own = host_objects(program)
+        kernels = [bytes(code[digest]) for digest in objects(program) if digest not in own]
+        self.code = device.load([bytes(code[digest]) for digest in own], kernels)
         self.table = device.table(self._kernel_addresses())
         self.table_pointer = ctypes.addressof(self.table)
         self.entry = self.code.address("tw_call")
@@ -150,8 +152,13 @@ class HostCaller(Caller):
 
 def objects(program: Program) -> Sequence[str]:
     """Digests of the code of host program, binder and kernels; the device has loaded its own."""
-    digests = [program.host_object, program.binder_object, *(k.object for t in program.tables for k in t.kernels)]
-    return list(dict.fromkeys(d for d in digests if d))
+    digests = [*host_objects(program), *(k.object for t in program.tables for k in t.kernels)]
+    return list(dict.fromkeys(digests))
+
+
+def host_objects(program: Program) -> Sequence[str]:
+    """Digests of the code of host program and binder."""
+    return [digest for digest in (program.host_object, program.binder_object) if digest]
 
 
 def _constant_memory(program: Program, memories: Mapping[str, Memory], index: int) -> np.ndarray[Any, Any]:

@@ -100,7 +100,7 @@ class HostRunner:
         """Launches a kernel that is legal at `dims` on operands of its own, once a call."""
         digest = hashlib.sha256(code).digest()
         if digest not in self._loaded:
-            self._loaded[digest] = self.device.load([code])
+            self._loaded[digest] = self.device.load([], [code])
         table = self.device.table([self._loaded[digest].address(kernel.symbol)])
         arrays = self._arrays(workload, dims)
         sets, turn = self._with_copies(workload, arrays)

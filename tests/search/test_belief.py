@@ -226,3 +226,18 @@ def test_new_trials_re_weight_and_chains_are_the_last_resort() -> None:
     assert pool.fits <= 3
     truth = log_power(np.array([67.0]), TRUE, FLOOR)[0, 0]
     assert abs(p.mean - truth) < 5 * p.deviation + 0.005
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("stuck", [0, 3, 10])
+def test_walkers_that_stand_still_say_nothing_of_the_autocorrelation(stuck: int) -> None:
+    start = np.random.default_rng(0).standard_normal((10, 2))
+    start[:stuck] += 1e6  # every step from there ends where the density is zero
+    known = {tuple(p) for p in start[:stuck]}
+
+    def density(points: np.ndarray) -> np.ndarray:
+        return np.array([0.0 if tuple(p) in known else -0.5 * p @ p if np.abs(p).max() < 100 else -np.inf for p in points])
+
+    chain = EmceeSampler(200, 50, 5)(density, start, 1)
+    assert np.isnan(chain.autocorrelation) == (stuck == 10)
+    assert chain.samples.shape == (300, 2)

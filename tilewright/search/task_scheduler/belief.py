@@ -22,8 +22,8 @@ _POINTS = 48
 
 @dataclass(frozen=True)
 class Chain:
-    """samples: [sample, parameter]. acceptance: share of moves taken. autocorrelation: steps until a walker forgets, nan where
-    the chain is too short to say."""
+    """samples: [sample, parameter]. acceptance: share of moves taken. autocorrelation: steps until a walker forgets, of
+    those that moved; nan where none did or the chain is too short to say."""
 
     samples: Floats
     acceptance: float
@@ -51,7 +51,8 @@ class EmceeSampler:
         state = emcee.State(start, random_state=np.random.RandomState(seed).get_state())
         sampler.run_mcmc(state, self.steps, skip_initial_state_check=True)
         chain = sampler.get_chain(discard=self.burn)
-        times = emcee.autocorr.integrated_time(chain, quiet=True, tol=0)
+        moved = chain[:, (chain != chain[0]).any(axis=0).all(axis=1)]  # of a walker that stood still the correlation is 0 / 0
+        times = emcee.autocorr.integrated_time(moved, quiet=True, tol=0) if moved.shape[1] else np.nan
         samples = np.asarray(chain[:: self.thin].reshape(-1, start.shape[1]))
         return Chain(samples, float(np.mean(sampler.acceptance_fraction)), float(np.mean(times)))
 

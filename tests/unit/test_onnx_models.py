@@ -183,7 +183,7 @@ NODES = """
     rotary_embedding_with_rotary_dim scatter_elements_with_duplicate_indices scatternd_multiply slice_neg_steps
     split_variable_parts_2d_opset18 tile top_k_smallest tril_pos where_long_example maxpool_2d_ceil
     maxpool_with_argmax_2d_precomputed_strides averagepool_2d_dilations convtranspose_output_shape einsum_batch_matmul
-    bitcast_float32_to_int32 lppool_2d_pads
+    bitcast_float32_to_int32 lppool_2d_pads col2im_pads col2im_dilations
 """
 
 
@@ -214,7 +214,7 @@ def test_node(name: str, cases: dict[str, Any]) -> None:
 def _shape_inputs(model: Any) -> Sequence[str]:
     """Inputs that the test cases give as data, and that decide a shape."""
     places = {"Expand": [1], "Slice": [1, 2, 3, 4], "Split": [1], "Tile": [1], "TopK": [1], "Range": [0, 1, 2], "OneHot": [1],
-              "Resize": [1, 2, 3],
+              "Resize": [1, 2, 3], "Col2Im": [1, 2],
               "CumSum": [1], "DFT": [1, 2], "ReduceLogSumExp": [1]}  # fmt: skip
     return [n for node in model.graph.node for i, n in enumerate(node.input) if i in places.get(node.op_type, [])]
 

@@ -222,3 +222,46 @@ def test_operators_on_weights_alone_are_computed_at_once() -> None:
     for rows in (1, 3, 40):
         x = torch.randn(rows, 5)
         torch.testing.assert_close(fn(x), module(x).detach(), rtol=2e-5, atol=2e-6)
+
+
+class Keywords(torch.nn.Module):  # type: ignore[name-defined, misc]
+    """A wrapper, as one writes it around a model of another library."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.function(**inputs)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_ranges_of_inputs_of_a_module_that_takes_any_keywords(nested: bool) -> None:
+    def run(x: Any, mask: Any) -> Any:
+        y = x[:10] * 2
+        y[mask[:10] > 0] = 0
+        return y
+
+    shapes = {"x": ROWS, "mask": ROWS}
+    given = {"x": torch.randn(17, 3), "mask": torch.ones(17)}
+    fn = tw.compile(Keywords(run).eval(), args=(), kwargs=given, dynamic_shapes={"inputs": shapes} if nested else shapes)
+    for rows in (1, 10, 40):
+        x, mask = torch.randn(rows, 3), (torch.arange(rows) % 2).float()
+        torch.testing.assert_close(fn(x=x, mask=mask), run(x, mask))
+
+
+def test_a_size_that_becomes_a_number_is_refused_of_any_keywords_too() -> None:
+    with pytest.raises(IngestError, match=r"takes rows = 17 of the example for a fixed number .* or len\(\)"):
+        tw.compile(Keywords(lambda x: torch.stack([x[i] for i in range(len(x))]) * 2).eval(), args=(),
+                   kwargs={"x": torch.randn(17, 3)}, dynamic_shapes={"x": ROWS})
+
+
+def test_attention_of_transformers_over_lengths_that_are_computed() -> None:
+    """Its function asks whether there is one query; torch takes more for granted where a length is a dim itself."""
+    sdpa = pytest.importorskip("transformers.integrations.sdpa_attention").sdpa_attention_forward
+
+    def run(x: Any) -> Any:
+        y = x.reshape(1, x.shape[0], 2, 3).transpose(1, 2)[:, :, ::4].contiguous()
+        return sdpa(torch.nn.Identity(), y, y, y, None, is_causal=False)[0]
+
+    agrees(run, [(17, 6), (1, 6), (4, 6), (5, 6), (40, 6)], ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -128,10 +129,16 @@ def given_dims(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> list[dict[int, Any]]:
     """For every leaf of the model's inputs: axis -> the Dim or name that dynamic_shapes has for it."""
-    bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    leaves, _ = pytree.tree_flatten_with_path(bound)
+    signature = inspect.signature(model.forward)
+    bound = dict(signature.bind(*args, **kwargs).arguments)
     if isinstance(dynamic_shapes, (tuple, list)):
         dynamic_shapes = dict(zip(bound, dynamic_shapes, strict=False))
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and name in bound:  # torch.export names each by itself
+            bound |= bound.pop(name)
+            inside = (dynamic_shapes or {}).get(name) if isinstance(dynamic_shapes, Mapping) else None
+            dynamic_shapes = {**dynamic_shapes, **inside} if isinstance(inside, Mapping) else dynamic_shapes
+    leaves, _ = pytree.tree_flatten_with_path(bound)
     return [_dims_at(dynamic_shapes, path) for path, _ in leaves]
 
 
@@ -188,9 +195,11 @@ def _decomposed(program: ExportedProgram, table: Mapping[Any, Any], required: bo
     here = None if required else decomposed_in_place(program, [op for op in _unknown(program) if op in unknown], unknown)
     if here is not None:
         return here
+    unguarded = copy.copy(program)
+    unguarded._guards_code = []  # of no use here, and torch cannot run those that name an argument of **kwargs
     try:
         with torch.no_grad():
-            return program.run_decompositions(unknown)
+            return unguarded.run_decompositions(unknown)
     except Exception as error:  # whatever a decomposition raises
         if required:
             raise IngestError(f"torch.export cannot take the in-place operators out of the model: {error}; write it without "

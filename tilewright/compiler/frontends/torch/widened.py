@@ -37,6 +37,12 @@ _OPERATORS = frozenset(("_subclasses", "_prims_common", "_prims", "_refs", "_dec
 _CALLERS = frozenset(("_export", "_ops.py"))
 _COUNTS = frozenset(("split", "pooling_output_shape_pad_lr"))
 _OWN = Path(__file__).with_name("traced_calls.py")  # calls every operator
+# Functions of transformers that ask whether a size is 1 to skip what changes nothing then: a causal mask over one query,
+# positions that are expanded to a batch of one.
+_NEUTRAL_AT_ONE = (
+    ("transformers/integrations/sdpa_attention.py", "sdpa_attention_forward"),
+    ("transformers/masking_utils.py", "_preprocess_mask_arguments"),
+)
 _POINTS = 1 << 16  # most values of all dims of a condition that it is tried at
 _COMPARISONS: Mapping[Any, Callable[[Any, Any], Any]] = {
     sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le, sympy.Gt: operator.gt,
@@ -101,7 +107,14 @@ def _conditions(values: Iterable[Any], calls: TracedCalls) -> list[tuple[Any, st
     if not sizes:
         return []
     shapes = sizes[0].node.shape_env
-    return [(shapes.replace(g.expr), _line(g, calls)) for g in shapes.guards if not _is_of_layout(g)]
+    found = [(shapes.replace(g.expr), _line(g, calls)) for g in shapes.guards if not _is_of_layout(g)]
+    return [(condition, line) for condition, line in found if not _is_neutral(condition, line)]
+
+
+def _is_neutral(condition: Any, line: str) -> bool:
+    """Is it one of those questions for a size of 1 whose answer changes no result?"""
+    asks = condition.is_Relational and any(a == 1 for a in condition.args)
+    return bool(asks) and any(file in line and line.endswith(f" in {function})") for file, function in _NEUTRAL_AT_ONE)
 
 
 def _is_of_layout(guard: Any) -> bool:
@@ -134,8 +147,8 @@ def _fixed(name: str, size: int, value: Any, calls: TracedCalls) -> str:
     """What to say of a dim that the model's own code has made a number."""
     lines = [_line(g, calls) for g in value.fake_mode.shape_env.guards if isinstance(g.expr, sympy.Eq) and size in g.expr.args]
     at = f" {lines[0]}" if lines else ""
-    return (f"the model takes {name} = {size} of the example for a fixed number{at}, as a loop of so many steps does; compute "
-            "with tensors of that size, or use a loop of torch. ")
+    return (f"the model takes {name} = {size} of the example for a fixed number{at}, as a loop of so many steps or len() does; "
+            "compute with tensors of that size and x.shape, or use a loop of torch. ")
 
 
 def _branch(condition: Any, line: str, dims: Mapping[Any, Any], broken: Mapping[str, int]) -> str:

@@ -1,9 +1,10 @@
-"""Convolutions, plain and transposed."""
+"""Convolutions, plain and transposed, and the image of windows that overlap."""
 
 from __future__ import annotations
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
+from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.runtime.shape import Expr
 
 _AUTO_PAD = {"VALID": "valid", "SAME_UPPER": "same", "SAME_LOWER": "same_lower"}
@@ -44,6 +45,18 @@ def conv_transpose(context: Context, x: ops.Tensor, w: ops.Tensor, bias: ops.Ten
     groups = context.attribute("group", 1)
     found = ops.conv_transpose(x, w, bias, groups=groups, output_padding=more, sizes=wanted, **window)
     return ops.cast(found, x.dtype)
+
+
+@operator("Col2Im", known=[1, 2])
+def image_of_windows(context: Context, x: ops.Tensor, shape: Known, kernel: Known) -> ops.Tensor:
+    """x [N, C kh kw, windows] as the image [N, C, H, W], what overlaps added."""
+    extents, window = shape.exprs(), context.numbers(kernel, "block_shape")
+    context.require(len(extents) == 2, f"an image of {len(extents)} axes", "Use images of two axes")
+    top, left, bottom, right = context.attribute("pads", [0] * 4)
+    height, width = extents
+    strides, dilations = context.attribute("strides", [1, 1]), context.attribute("dilations", [1, 1])
+    whole = ops.fold(x, [height + (top + bottom), width + (left + right)], window, stride=strides, dilation=dilations)
+    return ops.narrow(ops.narrow(whole, 2, top, height), 3, left, width)
 
 
 def _spatial_rank(context: Context, x: ops.Tensor, w: ops.Tensor) -> int:

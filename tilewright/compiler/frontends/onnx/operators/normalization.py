@@ -22,14 +22,17 @@ def layer_normalization(context: Context, x: ops.Tensor, scale: ops.Tensor, bias
     if context.node.op_type == "SimplifiedLayerNormalization":
         return [_rms(context, x, scale, axis, eps)]
     over = list(range(axis, x.rank))
-    found = _layer(context, x, scale, bias, axis, eps)
+    found = layer_normalised(context, x, scale, bias, axis, eps)
     if not (context.wants(1) or context.wants(2)):
         return [found]
     wide = _wide(x)
     return [found, ops.mean(wide, over, True), ops.rsqrt(ops.var(wide, over, True, correction=0) + eps)]
 
 
-def _layer(context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float) -> ops.Tensor:
+def layer_normalised(
+    context: Context, x: ops.Tensor, scale: ops.Tensor, bias: ops.Tensor | None, axis: int, eps: float
+) -> ops.Tensor:
+    """x normalised over the axes from `axis` on."""
     x, scale, *rest = context.fit(x, scale, *(() if bias is None else (bias,)))
     bias, over = rest[0] if rest else None, list(range(axis, x.rank))
     whole = scale.dims == x.dims[axis:] and (bias is None or bias.dims == scale.dims) and scale.dtype is x.dtype
@@ -65,7 +68,7 @@ def skip_layer_normalization(
     bias: ops.Tensor | None = None,
 ) -> list[ops.Tensor]:
     total = _skipped(context, x, skip, bias)
-    found = _layer(context, total, scale, shift, x.rank - 1, context.attribute("epsilon", 1e-12))
+    found = layer_normalised(context, total, scale, shift, x.rank - 1, context.attribute("epsilon", 1e-12))
     return [found, total, total, total]
 
 

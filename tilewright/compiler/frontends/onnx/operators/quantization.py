@@ -145,10 +145,11 @@ def qlinear_matmul(
     factor = context.binary("QLinearMatMul", Scalar.__mul__, rows, columns)
     if factor.rank == 1 and factor.dims == (_ONE,):
         factor = ops.reshape(factor, ())
-    return _requantised(context, ops.multiply(ops.cast(total, DType.F32), factor), scale, zero, -1)
+    return requantised(context, ops.multiply(ops.cast(total, DType.F32), factor), scale, zero, -1)
 
 
-def _requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor, axis: int) -> ops.Tensor:
+def requantised(context: Context, x: ops.Tensor, scale: ops.Tensor, zero: ops.Tensor, axis: int) -> ops.Tensor:
+    """Floats as codes of the zero point's type, with one scale or one for each element of an axis."""
     low, high = zero.dtype.limits
     factor = spread(context, ops.cast(scale, DType.F32), x, axis, 0)
     shift = spread(context, ops.cast(zero, DType.F32), x, axis, 0)
@@ -186,7 +187,7 @@ def qlinear_conv(
     total = convolution(context, centred(context, x, zero_x, 1), centred(context, w, zero_w, 0), bias)
     factor = context.binary("QLinearConv", Scalar.__mul__, ops.reshape(scale_x, ()), scale_w)
     wide = context.binary("QLinearConv", Scalar.__mul__, ops.cast(total, DType.F32), spread(context, factor, total, 1, 0))
-    return _requantised(context, wide, scale, zero, 1)
+    return requantised(context, wide, scale, zero, 1)
 
 
 @operator("com.microsoft.MatMulNBits", known=[1, 3], either=[2])

@@ -95,19 +95,29 @@ def rotary_embedding(
     length = rows.dims[1]
     if positions.rank == 1:
         positions = ops.add(ops.arange(context.graph, length, dtype=positions.dtype), positions)
+    found = rotated(rows, positions, cosines, sines, bool(context.attribute("interleaved", 0)), not turned)
+    return ops.swap_axes(found, 1, 2) if x.rank == 4 else ops.reshape(found, x.dims)
+
+
+def rotated(
+    rows: ops.Tensor, positions: ops.Tensor, cosines: ops.Tensor, sines: ops.Tensor, interleaved: bool, whole: bool = False
+) -> ops.Tensor:
+    """rows [B, S, heads, D] turned by the angles of positions [B, S], of D as much as the tables [places, half] have angles for.
+
+    Args:
+        interleaved: pairs are neighbours, else halves. whole: the tables are known to have angles for all of D.
+    """
+    half = cosines.dims[1]
     cosine, sine = (ops.unsqueeze(ops.gather(t, positions, 0), -2) for t in (cosines, sines))
-    whole = ops.narrow(rows, -1, 0, half * 2) if turned else rows
-    if context.attribute("interleaved", 0):
-        pairs = ops.reshape(whole, [*whole.dims[:-1], half, 2])
+    part = rows if whole or rows.dims[-1] == half * 2 else ops.narrow(rows, -1, 0, half * 2)
+    if interleaved:
+        pairs = ops.reshape(part, [*part.dims[:-1], half, 2])
         first, second = ops.select(pairs, -1, 0), ops.select(pairs, -1, 1)
     else:
-        first, second = ops.narrow(whole, -1, 0, half), ops.narrow(whole, -1, half, half)
+        first, second = ops.narrow(part, -1, 0, half), ops.narrow(part, -1, half, half)
     left = ops.subtract(ops.multiply(first, cosine), ops.multiply(second, sine))
     right = ops.add(ops.multiply(first, sine), ops.multiply(second, cosine))
-    if context.attribute("interleaved", 0):
-        found = ops.reshape(ops.stack([left, right], -1), whole.dims)
-    else:
-        found = ops.concat([left, right], -1)
-    if turned and rows.dims[-1] != half * 2:
-        found = ops.concat([found, ops.narrow(rows, -1, half * 2, rows.dims[-1] - half * 2)], -1)
-    return ops.swap_axes(found, 1, 2) if x.rank == 4 else ops.reshape(found, x.dims)
+    found = ops.reshape(ops.stack([left, right], -1), part.dims) if interleaved else ops.concat([left, right], -1)
+    if part is rows:
+        return found
+    return ops.concat([found, ops.narrow(rows, -1, half * 2, rows.dims[-1] - half * 2)], -1)

@@ -12,7 +12,7 @@ from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import Leaf
 from tilewright.search.search_strategy.certify import Entry, Rounds, certify, intervals, measure_entry, one_by_one
 from tilewright.search.search_strategy.evidence import Seen
-from tilewright.search.search_strategy.final_choice import _least_known
+from tilewright.search.search_strategy.final_choice import _least_known, _once
 from tilewright.search.search_strategy.neighbours import neighbour_regrets
 
 
@@ -52,6 +52,42 @@ def test_intervals_hold_the_true_regret_in_nine_cases_of_ten() -> None:
             widths.append(mean[1] - mean[0])
         assert min(held.values()) >= 180, held
         assert np.mean(widths) < 0.01 + 2 * noise
+
+
+def taken(regret: float, number: int, apart: float, times: int, rng: np.random.Generator) -> Entry:
+    """Three kernels at a shape, at so many times: a kernel's speed differs from one time to another, hardly within one."""
+    found = Rounds((("d0", number),), Leaf(0), [Leaf(1), Leaf(2)])
+    for _ in range(times):
+        speeds = np.array([1 + regret, 1.0, 1.02]) * np.exp(apart * rng.standard_normal(3))
+        found.take(lambda leaves, shape, turns, s=speeds: s * np.exp(0.002 * rng.standard_normal((turns, 3))), 12)  # type: ignore[misc]
+    entry = found.entry
+    assert entry is not None and entry.times == times
+    return entry
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.02, 0.04])
+def test_intervals_hold_what_another_time_shows(apart: float) -> None:
+    """Kernels that have another speed another time are as steady as others within one."""
+    rng, held, widths = np.random.default_rng(5), {"mean": 0, "worst": 0}, []
+    for _ in range(100):
+        regrets = rng.choice([0.0, 0.03, 0.1], 10)
+        mean, worst = intervals([taken(r, n, apart, 2, rng) for n, r in enumerate(regrets)])
+        again = [taken(r, n, apart, 1, rng).regret for n, r in enumerate(regrets)]
+        held["mean"] += mean[0] <= np.mean(again) <= mean[1]
+        held["worst"] += worst[0] <= max(again) <= worst[1]
+        widths.append(mean[1] - mean[0])
+    assert min(held.values()) >= 90, held
+    assert np.mean(widths) < 0.012 + 2.5 * apart
+
+
+def test_each_shape_is_measured_at_two_times_before_the_worst_is() -> None:
+    first, second = (Rounds((("d0", n),), Leaf(0), [Leaf(1)]) for n in (1, 2))
+    assert _once([first, second], True) is None
+    for rounds in (first, second):
+        rounds.take(one_by_one(lambda leaf, shape: 1.0), 3)
+    assert _once([first, second], True) is first and _once([first, second], False) is None
+    first.take(one_by_one(lambda leaf, shape: 1.0), 3)
+    assert _once([first, second], True) is second
 
 
 def test_a_certificate_states_its_intervals() -> None:

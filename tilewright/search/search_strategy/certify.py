@@ -16,9 +16,9 @@ _SHARE = 0.9
 _DEVIATIONS = 2.0  # of an interval to each side
 _MEDIAN = 1.25  # deviations of a median over those of a mean
 _FEW = 8  # rounds, below which quartiles tell nothing of their noise
-_POOLED = 4  # rounds that the noise of the other shapes counts for in that of one
+_POOLED = 4  # rounds that the noise of the other shapes counts for in that of one, and times that _PLACES counts for
 TakeRounds = Callable[[Sequence[Leaf], Dims, int], Sequence[Sequence[float]]]  # so many rounds of seconds of each, or fewer
-_PLACES = 0.004  # deviation of a ratio besides what rounds show: where code and operands lie in another process
+_PLACES = 0.004  # deviation of a ratio besides what rounds show, where nothing tells it: by where operands lie another time
 # Expected maximum of so many equal kernels' noise and zero, in deviations (order statistics of the normal distribution).
 _LUCK = (0.0, 0.40, 0.85, 1.03, 1.16, 1.27)
 
@@ -28,7 +28,9 @@ class Entry:
     """The dispatched variant and its rivals at one held-out shape, timed in turns: seconds, the dispatched one first.
 
     deviation: of the logarithm of a rival's ratio in one round; 0 where there was none to tell by. turns: rounds. usual: which of
-    them runs untuned; None where that was not timed.
+    them runs untuned; None where that was not timed. times: how often there were rounds, apart in time and each with operands of
+    their own. apart: variance of the logarithm of a ratio from one time to another besides the noise of rounds, as these times
+    tell it, less than nothing where they are more alike than rounds are.
     """
 
     shape: Dims
@@ -36,6 +38,8 @@ class Entry:
     deviation: float = 0.0
     turns: int = 1
     usual: int | None = None
+    times: int = 1
+    apart: float = 0.0
 
     @property
     def regret(self) -> float:
@@ -63,6 +67,7 @@ class Rounds:
         self.shape, self.usual = shape, usual
         self.timed = list(dict.fromkeys([dispatched, *([] if usual is None else [usual]), *rivals]))
         self._rows: list[list[float]] = []
+        self._begins: list[int] = []  # rows that the rounds of one time begin with
 
     def take(self, rounds: TakeRounds, turns: int) -> int:
         """So many more rounds, or as many as there is time for; returns how many were taken."""
@@ -71,6 +76,8 @@ class Rounds:
             if self._rows and np.isfinite(taken).sum() < np.isfinite(self._rows[0]).sum():
                 break  # cut short
             self._rows.append(list(taken))
+        if len(self._rows) > before:
+            self._begins.append(before)
         return len(self._rows) - before
 
     @property
@@ -85,7 +92,17 @@ class Rounds:
         deviation = float(np.sqrt((_deviations(logs) ** 2).mean())) if logs.size and turns > 1 else 0.0
         place = None if self.usual is None else self.timed.index(self.usual)  # no further than the second
         known = None if place is None or not np.isfinite(seconds[place]) else place
-        return Entry(self.shape, tuple(float(s) for s in seconds if np.isfinite(s)), deviation, turns, known)
+        timed = tuple(float(s) for s in seconds if np.isfinite(s))
+        return Entry(self.shape, timed, deviation, turns, known, len(self._begins), self._apart(logs, deviation))
+
+    def _apart(self, logs: Floats, deviation: float) -> float:
+        """`Entry.apart`, of the logarithms of all ratios: [round, rival]."""
+        times = np.split(logs, self._begins[1:])
+        if len(times) < 2 or not logs.size:
+            return 0.0
+        medians = np.array([np.median(t, axis=0) for t in times])
+        expected = (_MEDIAN * deviation) ** 2 * np.mean([1 / len(t) for t in times])
+        return float(medians.var(axis=0, ddof=1).mean() - expected)
 
 
 def _deviations(logs: Floats) -> Floats:
@@ -141,8 +158,9 @@ def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: 
 
 
 def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
-    """Where the mean and the worst regret at the entries' shapes lie, as far as the noise of their rounds leaves open: two
-    deviations to each side, and lower by what the luckiest rival of each is expected to owe to noise.
+    """Where the mean and the worst regret at the entries' shapes lie when they are measured another time, as far as the noise of
+    their rounds and what differs from time to time leave open: two deviations to each side, and lower by what the luckiest rival
+    of each is expected to owe to noise.
     """
     if not entries:
         return (0.0, 0.0), (0.0, 0.0)
@@ -155,13 +173,17 @@ def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
 
 
 def errors(entries: Sequence[Entry]) -> Floats:
-    """The deviation of each entry's regret. Its noise is its own, and the fewer rounds tell of it, the more that of all."""
+    """The deviation of each entry's regret from what another time will show. Its noise is its own, and the fewer rounds tell of
+    it, the more that of all; what differs from time to time is in those that were taken, and in the other one."""
     told = [e for e in entries if len(e.seconds) > 1 and e.turns > 1]
     rounds = np.array([e.turns - 1 for e in told])
     pooled = float(rounds @ np.array([e.deviation**2 for e in told]) / rounds.sum()) if told else 0.0
+    again = np.array([e.times - 1 for e in told])
+    apart = (_POOLED * _PLACES**2 + float(again @ np.array([e.apart for e in told]))) / (_POOLED + again.sum()) if told else 0.0
     found = []
     for e in entries:
         known = e.turns - 1 if len(e.seconds) > 1 else 0
         noise = (_POOLED * pooled + known * e.deviation**2) / (_POOLED + known)
-        found.append(np.hypot(_MEDIAN * np.sqrt(noise / e.turns), _PLACES) * (1 + e.regret))
+        drawn = max(apart, _PLACES**2) * (1 + 1 / e.times)
+        found.append(np.sqrt(_MEDIAN**2 * noise / e.turns + drawn) * (1 + e.regret))
     return np.array(found)

@@ -145,7 +145,7 @@ def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
     taken = [Rounds(shape, dispatched, rivals, plain) for shape, dispatched, plain, rivals in compared]
     left, longest, number, first, again = ledger.time.seconds, 0.0, 0, 0.0, 0.0
     while going():  # few shapes that are known are better than many that are not: others wait for what is left
-        least = None if ledger.budget.seconds is None else _least_known(taken[:number])
+        least = None if ledger.budget.seconds is None else _once(taken[:number], beside) or _least_known(taken[:number])
         begin = ledger.clock()
         fits = number < _FEWEST or not beside or _PASSES * longest * (number + 1) <= left
         if number < len(taken) and (fits or least is None):
@@ -171,6 +171,12 @@ def _unmeasured(ledger: SearchLedger) -> dict[int, MicroKernel]:
     ledger.measurer.build([ledger.lattice.configs[n] for n in numbers])
     built = ((n, ledger.measurer.built.get(ledger.lattice.texts[n])) for n in numbers)
     return {n: found.kernel for n, found in built if found is not None and found.kernel is not None}
+
+
+def _once(taken: Sequence[Rounds], beside: bool) -> Rounds | None:
+    """One that was measured one time alone, which does not tell how much it differs from time to time: where kernels are timed
+    beside each other each time is short, so all shapes get a second one before the worst is looked at."""
+    return next((r for r in taken if (e := r.entry) is not None and len(e.seconds) > 1 and e.times < 2), None) if beside else None
 
 
 def _least_known(taken: Sequence[Rounds]) -> Rounds | None:

@@ -42,6 +42,7 @@ _SELECTED = 64  # ranks that are found in rounds or by selection; more by mergin
 _COUNTED_WHOLE = 512  # elements of a row that are counted, or whose first ones are found in rounds
 _COUNTED = 64  # the same where few ranks of long keys are wanted
 _SHORT_KEY = 32  # bits of a key that is joined with its place
+_FRACTION, _DOUBLE = 52, 1075 << 52  # bits of a double's fraction; those of 2^52
 _GROUP = 4  # vectors that each element is compared with together
 _DOUBLINGS = 48  # of merged pieces: more than any row has
 
@@ -228,39 +229,50 @@ class RankEmitter:
     # -- rounds
 
     def _rounds_gain(self, extent: Index, count: Index) -> ir.Value | bool:
-        """Are rounds predicted to be faster than counting? On Zen 5 one takes 4 + .11 n ns for n elements, and counting 2 n ns of
+        """Are rounds predicted to be faster than counting? On Zen 5 one takes 8 + .06 n ns for n elements, and counting 2 n ns of
         up to 64 of them and n^2 / 32 ns of more."""
         counting = select(extent.le(_COUNTED), extent * 18, extent * extent * 9 // 32, type_=self.kernel.index)
-        return all_of([(count * (extent + 36) + 72).le(counting), extent.le(_COUNTED_WHOLE)])
+        return all_of([(count * (extent * 5 // 9 + 72) + 72).le(counting), extent.le(_COUNTED_WHOLE)])
 
     def _in_rounds(self, where: Sequence[Index], extent: Index, count: Index, limit: ir.Value, keys: Memory) -> None:
         """The first of the elements `count` times, each time of those behind the last one. Each is a key and, in the bits below,
-        its place, so that no two are equal; keys: room for a row."""
+        its place, so that no two are equal, as the fraction of a double: AVX2 compares and picks doubles in one instruction each,
+        and has none for integers of 64 bits. keys: room for a row."""
         lanes, index, memory, wide = self.lanes, self.kernel.index, self.kernel.outputs[self.walk.number], keys.element
-        most = constant(wide, int(np.iinfo(np.int64).max), lanes)
+        key, last = self._key_type(), constant(wide, _DOUBLE + (1 << _FRACTION) - 1, lanes)
+        sign = constant(key, -(1 << key.width - 1), lanes)
+        number, double = ir.F64Type.get(), vector_type(ir.F64Type.get(), lanes)
+        most = arith.bitcast(double, last)
 
         def join(at: Index, mask: ir.Value | None) -> None:
-            high = arith.extsi(vector_type(wide, lanes), self._key(where, at, mask))
-            found = arith.ori(arith.shli(high, constant(wide, _SHORT_KEY, lanes)), at.value(wide))
-            keys.store(found if mask is None else arith.select(mask, found, most), [at])
+            high = arith.extui(vector_type(wide, lanes), arith.xori(self._key(where, at, mask), sign))
+            found = arith.ori(arith.shli(high, constant(wide, _FRACTION - _SHORT_KEY, lanes)), at.value(wide))
+            found = arith.ori(found, constant(wide, _DOUBLE, lanes))
+            keys.store(found if mask is None else arith.select(mask, found, last), [at])
             memory.store(limit, self._with(where, at), mask)
 
         def find(r: Index, least: ir.Value) -> list[ir.Value]:
-            behind = splat_to(least, lanes)
+            behind = splat_to(arith.bitcast(number, least), lanes)
 
-            def vector_of(i: Index, best: ir.Value) -> list[ir.Value]:
-                mine = keys.load([Index.ramp(i, lanes)])
-                left = arith.cmpi(arith.CmpIPredicate.sge, mine, behind)
-                return [arith.minsi(best, arith.select(left, mine, most))]
+            def smaller(a: ir.Value, b: ir.Value) -> ir.Value:
+                return arith.select(arith.cmpf(arith.CmpFPredicate.OLT, a, b), a, b)
 
-            best = loop(0, extent, lanes, vector_of, [most], index)[0]
-            first = vector.reduction(wide, vector.CombiningKind.MINSI, best)
-            place = arith.andi(first, constant(wide, (1 << _SHORT_KEY) - 1))
+            def vectors_of(i: Index, *best: ir.Value) -> list[ir.Value]:
+                mine = [arith.bitcast(double, keys.load([Index.ramp(i + v * lanes, lanes)])) for v in range(len(best))]
+                left = [arith.select(arith.cmpf(arith.CmpFPredicate.OGE, x, behind), x, most) for x in mine]
+                return [smaller(x, b) for x, b in zip(left, best, strict=True)]
+
+            whole = extent - extent % (_GROUP * lanes)
+            best = loop(0, whole, _GROUP * lanes, vectors_of, [most] * _GROUP, index)
+            joined = smaller(smaller(best[0], best[1]), smaller(best[2], best[3]))
+            (joined,) = loop(whole, extent, lanes, vectors_of, [joined], index)
+            first = vector.reduction(wide, vector.CombiningKind.MINSI, arith.bitcast(vector_type(wide, lanes), joined))
+            place = arith.andi(first, constant(wide, _COUNTED_WHOLE - 1))
             memory.store(resized(r.value(index), memory.element), self._with(where, Index(resized(place, index))))
             return [arith.addi(first, constant(wide, 1))]
 
         self._vectors(extent, join)
-        loop(0, count.min(extent), 1, find, [constant(wide, int(np.iinfo(np.int64).min))], index)
+        loop(0, count.min(extent), 1, find, [constant(wide, _DOUBLE)], index)
 
     # -- selection
 

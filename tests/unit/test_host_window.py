@@ -20,6 +20,7 @@ from tilewright.passes.spaces.host.host_window_heuristics import default
 from tilewright.passes.spaces.numerics import PLAIN
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import Leaf
 from tilewright.runtime.target import Target
 
 MAX = {"f32": ("arith.maximumf", "0xFF800000"), "f64": ("arith.maximumf", "0xFFF0000000000000"),
@@ -129,6 +130,51 @@ def test_element_types(element: str) -> None:
 def test_a_target_without_avx512() -> None:
     for what, last in (("max", False), ("filter", True), ("filter", False)):
         Case((10, 30), stride=2, what=what, last=last, channels=20).check("host_window{nv=2 lanes=8}", "host:x86-64-v3")
+
+
+PLANES = [Case((37, 4), (5, 5), pads=(2, 2, 2, 2)), Case((5, 7), (3, 5), pads=(0, 0, 1, 3)), Case((9, 3), pads=(2, 0, 1, 1)),
+          Case((4, 4), (3, 1), pads=(1, 1, 0, 0)), Case((20, 40), (3, 3), 1, (2, 2, 2, 2), 2),
+          Case((30, 2), (7, 7), pads=(3, 3, 3, 3))]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", PLANES, ids=lambda c: f"{c.size}")
+def test_vectors_that_run_on_from_row_to_row(shape: Case, dynamic: bool) -> None:
+    """All rows in one run and two at a time, by vectors of a line and of half a one."""
+    for n, what in enumerate(("filter", "max")):
+        case = replace(shape, what=what, dynamic=dynamic, channels=3)
+        case.check(f"host_window{{pixels=1 nv=1 lanes=16 chunk={2 * n} flat=true}}")
+        case.check(f"host_window{{pixels=1 nv=1 lanes=8 chunk={2 - 2 * n} flat=true}}", "host:x86-64-v3")
+    replace(shape, what="sum", dynamic=dynamic, element="f64").check("host_window{pixels=1 nv=1 lanes=8 flat=true}")
+
+
+def test_runs_end_with_rows_that_lie_apart() -> None:
+    case = Case((11, 4), (3, 3), what="filter", channels=3)
+    operands, want = case.operands(), case.want(case.operands())
+    wide, out = np.zeros((2, 3, 11, 9), np.float32), guarded((2, 3, 11, 4), np.dtype(np.float32))
+    wide[..., :4] = operands[0]
+    wide[..., 4:] = np.nan
+    config = "host_window{pixels=1 nv=1 lanes=16 flat=true}"
+    load(case.text(), config)([wide[..., :4], operands[1]], {}, [out], 1)
+    np.testing.assert_allclose(out, want, atol=1e-5)
+
+
+def test_narrow_images_are_passed_over_as_one_run() -> None:
+    """Where their length is not known, few columns are told from many at run time."""
+    for columns, flat in ((4, True), (5, False)):
+        assert default(Case((37, columns), (5, 5), pads=(2, 2, 2, 2), what="filter").workload(), AVX512)[0][0].flat == flat
+    assert default(Case((37, 6), what="filter").workload(), AVX512)[0][0].flat
+    assert not default(Case((37, 6), what="filter", stride=2).workload(), AVX512)[0][0].flat
+    kernels, tree = default(Case((37, 4), what="filter", dynamic=True).workload(), AVX512)
+    assert [k.flat for k in kernels] == [False, True, False] and tree != Leaf(0)
+
+
+@pytest.mark.parametrize(("case", "rule"), [
+    (Case((9, 6), stride=2), "plane-rows"), (Case((9, 6), pads=(1, 1, 1, 2)), "plane-rows"), (Case((9, 1)), "plane-columns"),
+    (Case((30, 20), (9, 9), 1, (4, 4, 4, 4)), "plane-taps"), (Case((9, 6), what="filter", last=True), "flat-filters")])
+def test_images_that_are_no_one_run(case: Case, rule: str) -> None:
+    found = why_invalid(HostWindowConfig(1, 1, 16, flat=True), case.workload(), AVX512)
+    assert found is not None and found.startswith(rule)
 
 
 def test_other_padding_than_the_start_is_refused() -> None:

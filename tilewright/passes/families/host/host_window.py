@@ -8,7 +8,7 @@ that overlap share their loads.
 Where the vectors are channels, windows at the border leave out the taps in the padding. Where they are pixels, the rows of a unit
 are copied to the workspace with their padding, places a stride apart beside each other, so that a tap is one contiguous load,
 which a block of filters of a group shares. Rows of less than a vector may be laid end to end for that (`flat`); what a vector
-holds of each is stored by itself.
+holds of each is stored by itself. Without such filters `flat` copies nothing (host_window_plane.py).
 Every element is joined in the order of its window, whatever the configuration.
 """
 
@@ -30,6 +30,7 @@ from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.families.host.host_matmul_rows import Loops, forget_memory
 from tilewright.passes.families.host.host_matmul_store import store_placed
 from tilewright.passes.families.host.host_window_plan import WindowPlan
+from tilewright.passes.families.host.host_window_plane import PlaneVectors
 from tilewright.passes.families.host.host_window_rows import PaddedRows, known
 from tilewright.passes.families.row_reduction import Combiner, combiners, values_of
 from tilewright.passes.mlir import ir, maps_of
@@ -63,8 +64,10 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
     """The whole kernel. ValueError when the region is no reduction over windows."""
 
     def body(begin: Index, end: Index, workspace: ir.Value) -> Grid:
-        plan = WindowPlan.of(kernel)
-        rows = PaddedRows(kernel, plan, config, workspace) if plan.copied else None
+        plan, plane = WindowPlan.of(kernel), None
+        if config.flat and plan.filters is None:
+            plane = PlaneVectors(kernel, plan, combiners(plan.root)[0], config.lanes)
+        rows = PaddedRows(kernel, plan, config, workspace) if plan.copied and plane is None else None
         emitter = _WindowEmitter(kernel, config, plan, combiners(plan.root)[0], rows)
         at = kernel.loops[0].numbers(kernel.evaluator)
         if rows is not None:
@@ -74,6 +77,9 @@ def emit(kernel: HostKernel, config: HostWindowConfig) -> Grid:
             here = at(u)
             loops: Loops = [here.first(f"d{d}") if d in plan.outer else None for d in range(len(plan.extents))]
             low, high = here.span("pixels")
+            if plane is not None:
+                plane.unit(loops, low, high)
+                return
             if rows is not None:
                 rows.copy(loops, low, high)
             emitter.filters(_Block(tuple(loops), low, low, low, high))

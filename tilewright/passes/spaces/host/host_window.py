@@ -24,7 +24,8 @@ _LARGEST = 1024  # results of a block times their unrolled taps, in whole vector
 class HostWindowConfig(TileConfig):
     """filters x pixels x nv: filters, pixels and vectors of results of the register block; lanes: elements of a vector. chunk:
     pixels of the pixel loop in one work unit, 0 for all. flat: vectors pass over the pixels of a unit one row after the other, so
-    that rows of less than a vector fill it; for blocks of filters, which share what is copied for that."""
+    that rows of less than a vector fill it; for blocks of filters, which share what is copied for that, or, one vector at a time,
+    for windows without filters that they share, whose results lie as the image does."""
 
     family: ClassVar[str] = "host_window"
     pixels: int = 4
@@ -106,7 +107,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostWindowConfig]:
     layer = Layer.of(workload)
     filters = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16) if layer is not None and layer.free else (1,)
     blocks = [(pixels, nv, False) for pixels, nv in product((1, 2, 3, 4, 5, 6, 7, 8), (1, 2, 3, 4))]
-    blocks += [(1, nv, True) for nv in (1, 2, 3, 4)] if layer is not None and layer.free else []
+    blocks += [(1, nv, True) for nv in ((1, 2, 3, 4) if layer is not None and layer.free else (1,))]
     for (pixels, nv, flat), part, chunk, count in product(blocks, (1, 2, 4), (0, 4, 8, 16, 32), filters):
         config = HostWindowConfig(pixels, nv, lanes // part, chunk, count, flat)
         if why_invalid(config, workload, limits) is None:
@@ -125,8 +126,10 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
         return "counts-positive: filters, pixels and vectors are at least 1, the chunk at least 0"
     if layer.filters(workload) % config.filters:
         return f"filters-whole: {layer.filters(workload)} filters are no multiple of {config.filters}"
-    if config.flat and (not layer.free or layer.inner is None or layer.outer is None or config.pixels > 1):
+    if config.flat and (layer.inner is None or layer.outer is None or config.pixels > 1):
         return "flat-filters: rows in line are for blocks of filters of one pixel, in windows over rows and columns"
+    if config.flat and not layer.free and (reason := _no_plane(config, layer, workload)) is not None:
+        return reason
     needed = config.filters * config.pixels * config.nv + config.nv * (config.pixels if layer.free else 1) + 1
     if needed > limits.vector_registers:
         return f"register-budget: results and what joins them need {needed} of {limits.vector_registers} registers"
@@ -144,4 +147,25 @@ def why_invalid(config: HostWindowConfig, workload: Workload, limits: HostLimits
     steps = config.filters * config.pixels * config.nv * across * inner
     if steps > _LARGEST:
         return f"code-bounded: {steps} unrolled steps, at most {_LARGEST}"
+    return None
+
+
+def _no_plane(config: HostWindowConfig, layer: Layer, workload: Workload) -> str | None:
+    """Why results do not lie as the image does, or None."""
+    inner, outer, taps = layer.inner, layer.outer, layer.taps(workload)
+    assert inner is not None and outer is not None
+    counts = [workload.loops[w.tap].extent.constant for w in (outer, inner)]
+    if config.nv > 1 or len(workload.windows) > 2 or layer.depth(workload) != Expr.of(1) or list(taps) != counts:
+        return "plane-taps: vectors over whole images go one by one, over windows of two axes whose taps are all unrolled"
+    if workload.loops[inner.row].extent == Expr.of(1):
+        return "plane-columns: images of one column have no rows"
+    if inner.stride > 1 or outer.stride > 1 or inner.low + inner.high != (taps[1] - 1) * inner.dilation:
+        return "plane-rows: rows of results are as long as those of the image only in steps of one, with padding for that"
+    own = {outer.row, inner.row}
+    for operand in (*workload.inputs, *workload.outputs):
+        moving = [own & set(axis.loops) for axis in operand.axes]
+        alone = all(axis.steps[axis.loops.index(d)] == 1 for axis, mine in zip(operand.axes, moving, strict=True) for d in mine)
+        placed = moving[-2:] == [{outer.row}, {inner.row}] and operand.unit_axis == len(moving) - 1 and alone
+        if len(moving) != len(operand.dims) or (any(moving) and not (placed and not any(moving[:-2]))):
+            return "plane-operands: an operand has no rows, or rows of another length"
     return None

@@ -21,6 +21,7 @@ _BESIDE = 3  # registers for what is joined with results
 _LATENCY = 4  # cycles from a join to the next of the same result
 _ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
 _FEW_TAPS = 25  # unrolled taps at most of a kernel beside the usual one, which takes as long to build
+_FEWEST_TAPS = 9  # of a window of 3x3
 _VECTORS = range(1, 9)  # of rows whose length is not known
 _WIDEST = 4  # vectors of a row up to which rows end to end are looked at
 _NONE = "not measured with other values: no operator of the bench pools or convolves each channel by itself"
@@ -45,6 +46,10 @@ class Thresholds:
                            results=_NONE)
     shared_chunk: int = threshold(4, unit="the same where several filters share what is copied", operator="conv3x3_64x56_64_nchw",
                                   results="zen5-avx512.md: windows of 3, 16 and 32 channels")
+    narrow: int = threshold(4, unit="columns of an image up to which vectors run on from row to row, half as many again with "
+                                    "few taps", operator="conv3x3_64x56_64_nchw", results="zen5-avx512.md: narrow images")
+    plane_chunk: int = threshold(64, unit="rows of pixels that such vectors pass over in a unit",
+                                 operator="conv3x3_64x56_64_nchw", results=_NONE)
     flat_chunk: int = threshold(8, unit="the same of rows that are laid end to end", operator="conv3x3_64x56_64_nchw",
                                 results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
 
@@ -60,10 +65,19 @@ def default(workload: Workload, limits: HostLimits,
     usual = _best(workload, layer, limits, thresholds, columns)
     if not layer.free or layer.inner is None or layer.outer is None:
         few = math.prod(layer.taps(workload)) <= _FEW_TAPS
-        if few and layer.inner is not None and columns is None and usual.nv > 1:  # with one vector fewer results are in flight
-            one = _best(workload, layer, limits, thresholds, usual.lanes)
-            return (usual, one), _by_columns(workload, layer, [(usual.lanes, Leaf(1))])
-        return (usual,), Leaf(0)
+        plane = HostWindowConfig(1, 1, limits.lanes(widest_bytes(workload)), _chunk(workload, layer, thresholds.plane_chunk),
+                                 flat=True)
+        narrow = _narrow(plane, layer, workload, thresholds) if why_invalid(plane, workload, limits) is None else 0
+        if columns is not None:
+            return (plane if columns <= narrow else usual,), Leaf(0)
+        kernels, arms = [usual], list[tuple[int, Node]]()
+        if narrow:
+            kernels.append(plane)
+            arms.append((narrow, Leaf(1)))
+        if few and layer.inner is not None and usual.nv > 1:  # with one vector fewer results are in flight
+            kernels.append(_best(workload, layer, limits, thresholds, usual.lanes))
+            arms.append((usual.lanes, Leaf(len(kernels) - 1)))
+        return tuple(kernels), _by_columns(workload, layer, arms) if arms else Leaf(0)
     flat = _flat(workload, layer, limits, thresholds)
     if flat is None:
         return (usual,), Leaf(0)
@@ -77,6 +91,15 @@ def default(workload: Workload, limits: HostLimits,
     cases: list[tuple[int, Node]] = [
         (width, Leaf(int(here))) for width, (here, beyond) in enumerate(pairwise([*found, False]), 1) if here != beyond]
     return ((usual, flat), _by_columns(workload, layer, cases)) if cases else ((usual,), Leaf(0))
+
+
+def _narrow(plane: HostWindowConfig, layer: Layer, workload: Workload, thresholds: Thresholds) -> int:
+    """Columns up to which vectors run on from row to row: of rows by themselves they fill no more than half, and with many taps,
+    of which blocks of rows share the loads, a quarter."""
+    taps = math.prod(layer.taps(workload))
+    if taps > _FEW_TAPS:
+        return min(thresholds.narrow, plane.lanes // 4)
+    return min(thresholds.narrow * 3 // 2 if taps <= _FEWEST_TAPS else thresholds.narrow, plane.lanes // 2)
 
 
 def _by_columns(workload: Workload, layer: Layer, cases: list[tuple[int, Node]]) -> Node:

@@ -207,11 +207,11 @@ class TorchText(ArrayText):
                                      (DLPACK_TYPES[argument.dtype], "i32", ELEMENT), ("%shape", "ptr", SHAPE_AT),
                                      ("null", "ptr", SHAPE_AT + 8), (0, "i64", BYTE_OFFSET)):
             self.store(str(value), type_, "%wanted", offset)
-        exchange = self.word("exchange")
-        refused = self.value(f"call i32 {self.load(exchange, 16, 'ptr')}(ptr %wanted, ptr %managed, ptr null, ptr @unsaid)")
+        refused = self.value("call i32 @room(ptr %wanted, ptr %managed)")
         self._leave(self.value(f"icmp ne i32 {refused}, 0"), "refused")
         managed = self.load("%managed", 0, "ptr")
         data = self.at(self.load(managed, MANAGED, "ptr"), self.load(managed, MANAGED + BYTE_OFFSET, "i64"))
-        failed = self.value(f"call i32 {self.load(exchange, 32, 'ptr')}(ptr {managed}, ptr {self.at('%made', 8 * slot)})")
+        wrap = self.load(self.word("exchange"), 32, "ptr")
+        failed = self.value(f"call i32 {wrap}(ptr {managed}, ptr {self.at('%made', 8 * slot)})")
         self._leave(self.value(f"icmp ne i32 {failed}, 0"), "failed")
         return data

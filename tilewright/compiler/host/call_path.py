@@ -15,6 +15,7 @@ from operator import mul
 
 from tilewright.compiler.builder.llvm_text import Value, fits
 from tilewright.compiler.host.call_arrays import ArrayText, Given, MemoryRange, NumpyText, Seen, TorchText
+from tilewright.compiler.host.call_blocks import ROOM
 from tilewright.compiler.host.call_body import LARGEST_DIM, CallPath
 from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, ROWS_APART, TENSOR, head
 from tilewright.compiler.host.call_jagged import PACKED, jagged_ir, takes_jagged
@@ -59,14 +60,14 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         entry = PACKED
     if takes_tables(program, binder):
         tables = TablePath(program, binder, work)
-        return "\n".join([*parts, TENSOR, tables.tables(), tables.emit(entry)])
+        return "\n".join([*parts, TENSOR, ROOM, tables.tables(), tables.emit(entry)])
     path = _FewArrays(program, binder, work, NumpyText(len(arrays), copies=not program.donated))
     if program.donated and not path.takes_out:
         return ""
     if not tensors or program.donated or len(arrays) > MOST or any(a.dtype not in DLPACK_TYPES for a in arrays):
         return "\n".join([*parts, path.emit(entry)])
     torch = _FewArrays(program, binder, work, TorchText(len(arrays)))
-    return "\n".join([*parts, TENSOR, torch.emit(_TORCH_ENTRY), path.emit(entry, _TORCH_ENTRY)])
+    return "\n".join([*parts, TENSOR, ROOM, torch.emit(_TORCH_ENTRY), path.emit(entry, _TORCH_ENTRY)])
 
 
 class _FewArrays(CallPath):

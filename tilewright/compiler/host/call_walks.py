@@ -236,9 +236,7 @@ tensor:
   store ptr null, ptr %wish_strides
   %wish_offset = getelementptr i8, ptr %wish, i64 {BYTE_OFFSET}
   store i64 0, ptr %wish_offset
-  %allocate_at = getelementptr i8, ptr %exchange, i64 16
-  %allocate = load ptr, ptr %allocate_at
-  %refused = call i32 %allocate(ptr %wish, ptr %managed, ptr null, ptr @unsaid)
+  %refused = call i32 @room(ptr %wish, ptr %managed)
   %is_refused = icmp ne i32 %refused, 0
   br i1 %is_refused, label %python, label %allocated
 allocated:

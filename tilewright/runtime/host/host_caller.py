@@ -15,6 +15,7 @@ from tilewright.runtime.call.interop import Wrap, result_view, to_torch
 from tilewright.runtime.call.python_abi import fill_more, torch_words
 from tilewright.runtime.call.results import address
 from tilewright.runtime.call.shape_counts import COUNTS, ShapeCounts
+from tilewright.runtime.call.torch_blocks import fill_blocks
 from tilewright.runtime.call.torch_layout import fill_layout, torch_layout
 from tilewright.runtime.device import KERNELS_PER_CALL, Device
 from tilewright.runtime.errors import ArtifactError, DTypeError, ShapeError
@@ -120,6 +121,8 @@ class HostCaller(Caller):
         layout = torch_layout() if words else None
         if layout is not None and self.program.binder_object:
             fill_layout(self.code, layout)
+        if words and self.program.binder_object:
+            fill_blocks(self.code)
         if self.more_table:
             fill_more(self.more_table, words)
         self._knows_torch = True

@@ -27,5 +27,5 @@ def fill_blocks(code: LoadedCode) -> None:
     found = [getattr(library, name, None) for name in ("aligned_alloc", "free")]
     if None not in found:
         for number, function in reversed(list(enumerate(found))):  # the one that is looked at last
-            address = ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+            address = ctypes.cast(function, ctypes.c_void_p).value or 0
             ctypes.c_uint64.from_address(table + 8 * number).value = address

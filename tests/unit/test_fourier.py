@@ -14,7 +14,7 @@ from tilewright.runtime.shape import Expr
 
 pytestmark = pytest.mark.usefixtures("built_here")
 
-SIZES = (16, 17, 32, 36, 55, 62, 256, 300, 1001)
+SIZES = (16, 17, 32, 36, 55, 62, 128, 240, 256, 300, 400, 1000, 1001, 1024)
 
 
 def spectrum(x: np.ndarray, size: int, bins: int, inverse: bool) -> np.ndarray:

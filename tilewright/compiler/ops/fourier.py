@@ -1,7 +1,8 @@
 """Discrete Fourier transforms along the last axis, as products with matrices of cosines and sines.
 
-One matrix, in f64. Where the size is a known product of two factors near its root, two steps (Cooley and Tukey, 1965) in the type
-of the elements: with n = b + B a and k = c + A d for a, c < A and b, d < B,
+One matrix, in f64. Where one side is real and the size is known and has the factors for it, products with constants alone
+(fourier_factors.py). Where it is a known product of two factors near its root, two steps (Cooley and Tukey, 1965) in the type of
+the elements: with n = b + B a and k = c + A d for a, c < A and b, d < B,
 
     X[c + A d] = sum over b of e^(-2 pi i b d / B) e^(-2 pi i b c / (A B)) sum over a of x[b + B a] e^(-2 pi i a c / A)
 """
@@ -18,6 +19,7 @@ import numpy as np
 from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.contractions import matmul
 from tilewright.compiler.ops.creation import iota
+from tilewright.compiler.ops.fourier_factors import Factors
 from tilewright.compiler.ops.graph import Graph, Tensor
 from tilewright.compiler.ops.joining import concat
 from tilewright.compiler.ops.padding import pad
@@ -41,6 +43,10 @@ def transform(real: Tensor, imaginary: Tensor | None, size: Expr, bins: Expr, in
         Real and imaginary part [..., bins] of that type.
     """
     g, sign = real.graph, 1.0 if inverse else -1.0
+    factors = Factors.of(size.constant or 0, sign) if imaginary is None else None  # complex ones gain nothing by them
+    if factors is not None and bins.constant is not None:
+        found = factors.run([real], bins.constant)
+        return cast(found[0], real.dtype), cast(found[1], real.dtype)
     steps = _Steps.of(size, sign)
     if steps is not None and bins.constant is not None:
         first, second = steps.run(real, imaginary, bins.constant, True)
@@ -60,6 +66,10 @@ def real_inverse(real: Tensor, imaginary: Tensor, size: Expr) -> Tensor:
     The imaginary parts of the first element and, of an even size, of the last count for nothing.
     """
     g, bins, steps = real.graph, real.dims[-1], _Steps.of(size, 1.0)
+    factors = Factors.of(size.constant or 0, 1.0)
+    if factors is not None and bins.constant is not None:
+        twice = np.where(np.isin(np.arange(bins.constant) * 2 % factors.size, 0), 1.0, 2.0)
+        return cast(factors.run([real, imaginary], factors.size, 1, [twice, np.where(twice == 1, 0.0, 2.0)])[0], real.dtype)
 
     def mirrored(k: Scalar, s: Scalar) -> Scalar:
         return k.body.select(k.compare("eq", 0) | (k * 2).compare("eq", s), k.body.value(1, "i64"), 2)

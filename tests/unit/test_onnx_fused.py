@@ -219,3 +219,10 @@ def test_what_is_not_compiled_of_these_is_named() -> None:
     node = helper.make_node("MultiHeadAttention", inputs, ["y0"], domain="com.microsoft", num_heads=2)
     with pytest.raises(IngestError, match="a shared buffer for past and present"):
         tw.compile(built(node, {"a": "float[B, S, 16]", "n": "int32[1]"}, {}), {"B": (1, 2), "S": (1, 4)}, options=OPTIONS)
+
+
+def test_a_cast_to_the_type_of_a_constant_of_four_bits_is_refused() -> None:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g (float[N] x) => (y) { y = CastLike(x, like) }')
+    model.graph.initializer.append(helper.make_tensor("like", onnx.TensorProto.INT4, [1], [1]))
+    with pytest.raises(IngestError, match="element type INT4 is not compiled"):
+        tw.compile(model, {"N": (1, 4)}, options=OPTIONS)

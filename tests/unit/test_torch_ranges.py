@@ -265,3 +265,13 @@ def test_attention_of_transformers_over_lengths_that_are_computed() -> None:
         return sdpa(torch.nn.Identity(), y, y, y, None, is_causal=False)[0]
 
     agrees(run, [(17, 6), (1, 6), (4, 6), (5, 6), (40, 6)], ROWS)
+
+
+def test_a_branch_on_data_is_refused_with_its_line_and_what_to_do() -> None:
+    def run(x: Any) -> Any:
+        return x * 2 if int(x.sum()) > 3 else x
+
+    words = r"decides by data, .*, at .*test_torch_ranges.py:\d+ in run .*torch.cond"
+    with pytest.raises(IngestError, match=words) as found:
+        agrees(run, [(17, 3)], ROWS)
+    assert "TORCH_LOGS" not in str(found.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch._dynamo.exc import UserError, UserErrorType
 from torch.export import Dim, ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler.frontends.registry import lowerings
@@ -54,7 +56,7 @@ def export_module(
             return found
         if not found and isinstance(error, NarrowedError):
             return _whole_export(model, args, kwargs, shapes)  # for what torch.export says
-        why = found.rstrip() or f"{type(error).__name__}: {error}"
+        why = found.rstrip() or _why(error)
         raise IngestError(f"torch.export refuses {type(model).__name__}: {why}") from error
 
 
@@ -65,7 +67,20 @@ def _whole_export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[s
     except IngestError:
         raise
     except Exception as error:  # as above
-        raise IngestError(f"torch.export refuses {type(model).__name__}: {type(error).__name__}: {error}") from error
+        raise IngestError(f"torch.export refuses {type(model).__name__}: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """What torch.export says; of a condition on data its line and what to do, in place of torch's advice."""
+    text = str(error)
+    condition = re.search(r"data-dependent expression (.+?)(?: \(unhinted|\.?\s*$)", text, re.MULTILINE)
+    if condition is None or not isinstance(error, GuardOnDataDependentSymNode):
+        return f"{type(error).__name__}: {text}"
+    line = re.search(r'File "([^"]+)", line (\d+), in (\w+)\s+(.+)', text)
+    at = f" at {line[1]}:{line[2]} in {line[3]} ({line[4].strip()})" if line else ""
+    return (f"the model decides by data, {condition[1]},{at}; u0, zuf0 and such are numbers read from tensors, as by .item(), "
+            "int() or torch.div of sizes. Compute sizes from x.shape in Python (with //), and branch on data by torch.cond or "
+            "torch.where")
 
 
 def _is_of_ranges(error: Exception) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
+from onnx import helper
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
@@ -217,8 +218,10 @@ def cast(context: Context, x: ops.Tensor) -> ops.Tensor:
     return _converted(context, x, context.element(context.attribute("to")))
 
 
-@operator("CastLike")
-def cast_like(context: Context, x: ops.Tensor, like: ops.Tensor) -> ops.Tensor:
+@operator("CastLike", either=[1])
+def cast_like(context: Context, x: ops.Tensor, like: Known | ops.Tensor) -> ops.Tensor:
+    if isinstance(like, Known):  # of 4 bits, say, which a tensor has no type for
+        return _converted(context, x, context.element(helper.np_dtype_to_tensor_dtype(like.dtype)))
     return _converted(context, x, like.dtype)
 
 

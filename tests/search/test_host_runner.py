@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pytest
 from search_surfaces import dense
 
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.limits import HostLimits
+from tilewright.search.protocols import KernelAt
 from tilewright.search.runner.constant_copies import WARM, Found, Weights
 from tilewright.search.runner.host_runner import HostRunner, operands
 
@@ -42,3 +47,20 @@ def test_launchers_of_a_workload_take_turns_with_its_copies() -> None:
     assert all(a[1] is b[1] for a, b in zip(sets, others, strict=True))
     assert all(np.array_equal(s[1], arrays[1]) and s[1].strides == arrays[1].strides for s in sets)
     assert runner._with_copies(plain, arrays)[0] == [arrays]
+
+
+def test_each_time_of_rounds_has_operands_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where operands lie makes a difference that rounds of one time do not show."""
+    runner, workload, used = HostRunner(HostDevice()), dense(96, 40), list[np.ndarray]()
+
+    def launcher(workload: Any, kernel: Any, code: bytes, dims: Any, threads: int = 1) -> Callable[[], None]:
+        used.append(runner._arrays(workload, dims)[0])
+        return lambda: None
+
+    monkeypatch.setattr(runner, "launcher", launcher)
+    kernel: Any = SimpleNamespace(legal=lambda symbols: True, config="k")
+    asked = [KernelAt(kernel, code, (("d0", 3),), 1) for code in (b"a", b"b")]
+    for _ in range(2):
+        assert runner.run_in_turns(workload, asked, 3).rounds
+    first, second, third, fourth = used
+    assert first is second and third is fourth and first is not third and np.array_equal(first, third)

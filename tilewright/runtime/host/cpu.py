@@ -43,7 +43,6 @@ class HostDevice:
 
         kernels: objects of kernels, which have the same place in a page whatever they are loaded with.
 
-
         Raises:
             DeviceError: a symbol is missing or defined twice, or the code is not for this machine.
         """

@@ -98,6 +98,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     llvm_level.build_as_shipped(is_plain or item.get_closest_marker("as_shipped") is not None)
     kept_code.keep(not llvm_level.is_whole(item.config))
     incubator.fork_helpers(not (is_plain or item.get_closest_marker("started") is not None))
+    if "torch" in sys.modules:  # what a test draws without a generator of its own is the same in each run
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.hookimpl(trylast=True)

@@ -55,3 +55,15 @@ func.func @named(%x: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<4x2xf32> {
   %m = linalg.matmul ins(%x, %w : tensor<4x8xf32>, tensor<8x2xf32>) outs(%z : tensor<4x2xf32>) -> tensor<4x2xf32>
   return %m : tensor<4x2xf32>
 }
+
+// A slice of an empty tensor is an empty one: a view of it would be a place that nothing allocates.
+// CHECK-LABEL: func.func @slice_of_empty
+// CHECK-NOT: tensor.extract_slice
+// CHECK: tensor.empty() : tensor<4xf32>
+// CHECK-NOT: tensor.extract_slice
+func.func @slice_of_empty(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %e = tensor.empty() : tensor<8xf32>
+  %s = tensor.extract_slice %e[0] [4] [2] : tensor<8xf32> to tensor<4xf32>
+  %y = linalg.exp ins(%x : tensor<4xf32>) outs(%s : tensor<4xf32>) -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}

@@ -30,7 +30,8 @@ _MOVES = ("linalg.transpose", "linalg.broadcast")
 
 @dataclass(frozen=True)
 class Normalize(Pass):
-    """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills.
+    """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills, slices of empty
+    tensors empty ones.
 
     Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty
     tensor where they do not accumulate. What adds 0 to sums that start from 0 is these sums.
@@ -61,6 +62,10 @@ def _normalize(op: ir.Operation, tensors: Reshaper) -> None:
         replace_all_uses(op.results[0], _generate(op, tensors))
     elif op.name in ("tensor.splat", "tensor.from_elements") or op.name == "arith.constant":
         _splat(op, tensors)
+    elif op.name == "tensor.extract_slice" and _is_empty(op.operands[0]):  # as a view it would be a place that nothing allocates
+        result = op.results[0]
+        element = ir.RankedTensorType(result.type).element_type
+        replace_all_uses(result, tensors.as_type(tensors.empty(tensors.shapes.dims(result), element), result.type))
 
 
 def _splat(op: ir.Operation, tensors: Reshaper) -> None:

@@ -194,9 +194,9 @@ def test_constants_that_both_hold_are_held_once(tmp_path: Path, monkeypatch: pyt
     fn(x(1))
     before = fn._caller.constant_pointers  # type: ignore[attr-defined]
 
-    def load(device: HostDevice, objects: Sequence[bytes]) -> LoadedCode:
+    def load(device: HostDevice, objects: Sequence[bytes], kernels: Sequence[bytes] = ()) -> LoadedCode:
         loaded.append(len(objects))
-        return load_native(objects)
+        return load_native(objects, kernels)
 
     monkeypatch.setattr(HostDevice, "load", load)
     fn.reload(tmp_path / "same.tw")

@@ -139,10 +139,11 @@ class RowProgram:
         reduced = op in self._reductions
         seen = [*zip(op.results, maps[len(op.operands) - len(op.results) :], strict=True), *zip(op.operands, maps, strict=True)]
         for value, m in seen if not reduced else ():
-            for axis, e in zip(self._read_at.get(value, ()), m.results, strict=False):
-                loop = position(e)
-                if loop is not None and axis is not None:
-                    bound.setdefault(loop, axis)
+            told = {loop: axis for axis, e in zip(self._read_at.get(value, ()), m.results, strict=False)
+                    if (loop := position(e)) is not None and axis is not None}
+            together = {**told, **bound}
+            if len(set(together.values())) == len(together):  # not where a sum is read along another axis than it read this one
+                bound = together
         kinds = self._row_kinds(op)
         every = range(len(extents)) if op not in self.parts else [*self.parts[op].rows, *self.parts[op].columns]
         free = [d for d in every if d not in bound]

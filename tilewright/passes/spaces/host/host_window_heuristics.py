@@ -39,7 +39,7 @@ class Thresholds:
                               results="not kept: the same with 3x3 windows of one channel")
     products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
                               results="not kept: results of 9 and 27 products")
-    flat: int = threshold(90, unit="hundredths of the cost of rows by themselves, below which rows are laid end to end",
+    flat: int = threshold(75, unit="hundredths of the usual cost, below which rows lie end to end or fewer vectors go at once",
                           operator="conv3x3_64x56_64_nchw",
                           results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
@@ -79,18 +79,23 @@ def default(workload: Workload, limits: HostLimits,
             arms.append((usual.lanes, Leaf(len(kernels) - 1)))
         return tuple(kernels), _by_columns(workload, layer, arms) if arms else Leaf(0)
     flat = _flat(workload, layer, limits, thresholds)
-    if flat is None:
-        return (usual,), Leaf(0)
-
-    def better(width: int) -> bool:
-        return _flat_cost(flat, layer, workload, width) < thresholds.flat / 100 * _cost(usual, layer, workload, limits, width)
-
     if columns is not None:
-        return (flat if better(columns) else usual,), Leaf(0)
-    found = [better(width) for width in range(1, _WIDEST * flat.lanes + 1)]
+        gains = flat is not None and _flat_cost(flat, layer, workload, columns) < thresholds.flat / 100 * _cost(
+            usual, layer, workload, limits, columns)
+        return (flat if flat is not None and gains else usual,), Leaf(0)
+    fewer = _best(workload, layer, limits, thresholds, 2 * usual.lanes)  # vectors, of which none is left over
+    kernels = list(dict.fromkeys([usual, fewer, *([] if flat is None else [flat])]))
+
+    def fastest(width: int) -> int:
+        costs = [_flat_cost(c, layer, workload, width) if c.flat else _cost(c, layer, workload, limits, width) for c in kernels]
+        best = min(range(len(kernels)), key=costs.__getitem__)
+        return best if costs[best] < thresholds.flat / 100 * costs[0] else 0
+
+    found = [fastest(width) for width in range(1, _WIDEST * usual.lanes + 1)]
+    used = [0, *(n for n in range(1, len(kernels)) if n in found)]
     cases: list[tuple[int, Node]] = [
-        (width, Leaf(int(here))) for width, (here, beyond) in enumerate(pairwise([*found, False]), 1) if here != beyond]
-    return ((usual, flat), _by_columns(workload, layer, cases)) if cases else ((usual,), Leaf(0))
+        (width, Leaf(used.index(here))) for width, (here, beyond) in enumerate(pairwise([*found, 0]), 1) if here != beyond]
+    return tuple(kernels[n] for n in used), _by_columns(workload, layer, cases) if cases else Leaf(0)
 
 
 def _narrow(plane: HostWindowConfig, layer: Layer, workload: Workload, thresholds: Thresholds) -> int:
@@ -161,7 +166,7 @@ def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, colum
     reach = ((workload.loops[layer.inner.tap].extent.constant or 1) - 1) * layer.inner.dilation
     pitch = columns + reach // layer.inner.stride
     pieces = config.nv * (_ROW + (config.lanes / pitch + 1) * (_PIECE + config.filters))
-    block = _shared_steps(config, 1, across * along * (layer.depth(workload).constant or 1)) + pieces
+    block = _shared_steps(config.filters, config.nv, across * along * (layer.depth(workload).constant or 1)) + pieces
     return block * pitch / (config.nv * config.lanes) / config.filters
 
 
@@ -174,7 +179,8 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: Ho
 
     def block(count: int, nv: int) -> float:
         if layer.free:
-            return _shared_steps(config, count, across * along * (layer.depth(workload).constant or 1))
+            latency = _LATENCY if nv == config.nv else _LATENCY / 2  # a vector that is left over begins while the last one ends
+            return _shared_steps(config.filters, count * nv, across * along * (layer.depth(workload).constant or 1), latency)
         places = along * (across if count == 1 else (count - 1) * stride + across)
         if layer.inner is None:
             return _steps(count, nv, across * along, (places + across * along) * nv)
@@ -191,8 +197,11 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: Ho
         alone = sum(units) - whole * config.pixels
         return (whole * block(config.pixels, nv) + alone * block(1, nv)) / (sum(units) * config.filters)
 
-    if layer.free and (columns is None or workload.loops[layer.along].extent.constant is None):  # one vector may be left over
-        return row(config.nv) * (1 if columns is None else -(-columns // config.lanes)) / config.nv
+    if columns is None and layer.free:
+        return row(config.nv) / config.nv
+    if columns is not None and layer.free and workload.loops[layer.along].extent.constant is None:
+        vectors = -(-columns // config.lanes)  # those that are left over go one by one
+        return vectors // config.nv * row(config.nv) + vectors % config.nv * row(1)
     if columns is None:  # what blocks leave over goes vector by vector
         return sum(n // config.nv * row(config.nv) + n % config.nv * row(1) for n in _VECTORS) / sum(_VECTORS)
     return row(config.nv) * -(-columns // (config.nv * config.lanes))
@@ -204,9 +213,8 @@ def _steps(pixels: int, nv: int, taps: int, loads: float) -> float:
     return max(joins, loads / 2) + loads / 16 + 6 + pixels * nv
 
 
-def _shared_steps(config: HostWindowConfig, pixels: int, taps: int) -> float:
+def _shared_steps(filters: int, places: int, taps: int, latency: float = _LATENCY) -> float:
     """The same of a block of several filters: each tap loads places once for all of them, from two lines each, and an element of
     each filter."""
-    places, sums = pixels * config.nv, config.filters * pixels * config.nv
-    loads = (2 * places + config.filters) / 2
-    return (max(sums / 2, _LATENCY, loads) + loads / 8) * taps + 6 + sums
+    sums, loads = filters * places, (2 * places + filters) / 2
+    return (max(sums / 2, latency, loads) + loads / 8) * taps + 6 + sums

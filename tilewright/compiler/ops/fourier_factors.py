@@ -45,7 +45,7 @@ class Factors:
 
     @staticmethod
     def of(size: int, sign: float) -> Factors | None:
-        """Those that take the fewest products; None where none of a size has the first factor that pays."""
+        """Those that take the fewest products; None where a size has no such first factor."""
         found = [Factors(a, b, size // (a * b), sign) for a in _FIRST if size % a == 0
                  for b in range(1, size // (4 * a) + 1) if size % (a * b) == 0]
         return min(found, key=lambda f: f.products, default=None)

@@ -268,7 +268,9 @@ class Partition:
         )
         axes = pairs if other is source else {m: h for h, m in pairs.items()}
         loops, places = other.renamed([axes[a] for a in range(len(other.frame))])
-        columns = {axes[a] for a in region.columns} if summed or rows else source.columns
+        columns = source.columns
+        if summed or rows:
+            columns = region.columns if into is region else {axes[a] for a in region.columns}
         if isinstance(gate, Running) and (problem := _off_the_walk(source, gate, columns, places if other is region else None)):
             return "running", problem
         frames = (loops, source.places) if other is region else (region.loops, places)

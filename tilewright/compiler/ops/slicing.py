@@ -46,6 +46,7 @@ def slice(  # noqa: A001
 
 def window(x: Tensor, starts: Sequence[Expr], stops: Sequence[Expr], steps: Sequence[int]) -> Tensor:
     """Elements start, start + step, ... before stop of every axis, all inside x."""
+    steps = [_within(x.graph, d, s) for d, s in zip(x.dims, steps, strict=True)]
     dims = [(b - a).ceildiv(s) for a, b, s in zip(starts, stops, steps, strict=True)]
     if tuple(dims) == x.dims and all(s == Expr.of(0) for s in starts):
         return x
@@ -54,6 +55,13 @@ def window(x: Tensor, starts: Sequence[Expr], stops: Sequence[Expr], steps: Sequ
     sizes = x.graph.emitter.sizes
     text = f"tensor.extract_slice {x.ssa}[{sizes(starts)}] [{sizes(dims)}] {list(steps)} : {x.type} to "
     return x.graph.result(text, x.dtype, dims)
+
+
+def _within(g: Graph, extent: Expr, step: int) -> int:
+    """A step of the same effect to which an extent is added within 64 bits: exporters write the largest integer for the first
+    element alone."""
+    longest = int(max(1, min(g.bounds(extent)[1], _NO_END)))
+    return min(step, longest) if step > 0 else max(step, -longest)
 
 
 def _position(extent: Expr, given: Size | None, default: Expr) -> Expr:
@@ -73,6 +81,7 @@ def slice_axis(x: Tensor, axis: int, begin: Size | None = None, end: Size | None
     if step == 0:
         raise OptionError("slice_axis: a step of 0; wanted another integer")
     g, extent = x.graph, x.dims[at]
+    step = _within(g, extent, step)
     if step > 0:
         first = clamped(g, extent, begin, Expr.of(0), (Expr.of(0), extent))
         last = clamped(g, extent, end, extent, (Expr.of(0), extent))

@@ -58,10 +58,9 @@ def _broadcast(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> list[Expr]:
 def gemm(context: Context, a: ops.Tensor, b: ops.Tensor, c: ops.Tensor | None = None) -> ops.Tensor:
     context.require(a.rank == b.rank == 2, f"operands of rank {a.rank} and {b.rank}; wanted 2")
     found = product(context, a, b, bool(context.attribute("transA", 0)), bool(context.attribute("transB", 0)))
-    found = scaled(ops.cast(found, a.dtype), context.attribute("alpha", 1.0))
-    if c is None:
-        return found
-    return context.binary("Gemm", lambda x, y: x + y, found, scaled(c, context.attribute("beta", 1.0)))
+    alpha, beta = context.attribute("alpha", 1.0), context.attribute("beta", 1.0)
+    found = scaled(ops.cast(found, a.dtype), alpha)
+    return found if c is None else context.binary("Gemm", lambda x, y: x + y, found, scaled(c, beta))
 
 
 def scaled(x: ops.Tensor, factor: float) -> ops.Tensor:

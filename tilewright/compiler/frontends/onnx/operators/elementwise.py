@@ -24,6 +24,12 @@ def _math(name: str) -> _Unary:
     return lambda v: v.math(name)
 
 
+def _sign(v: Scalar) -> Scalar:
+    """NaN for NaN, unlike PyTorch's."""
+    signs = scalar_functions.sign(v)
+    return scalar_functions.select(scalar_functions.is_nan(v), v, signs) if is_float(v.kind) else signs
+
+
 def _unary(name: str, function: _Unary) -> None:
     @operator(name)
     def build(context: Context, x: ops.Tensor) -> ops.Tensor:
@@ -65,7 +71,7 @@ _unary("Reciprocal", lambda v: 1 / v)
 _unary("Relu", pointwise.scalar_relu)
 _unary("Round", _math("roundeven"))
 _unary("Sigmoid", pointwise.scalar_sigmoid)
-_unary("Sign", scalar_functions.sign)
+_unary("Sign", _sign)
 _unary("Abs", scalar_functions.absolute)
 _unary("Softplus", lambda v: v.maximum(0) + (-scalar_functions.absolute(v)).math("exp").math("log1p"))
 _unary("Softsign", lambda v: v / (scalar_functions.absolute(v) + 1))

@@ -53,13 +53,14 @@ _REDUCTIONS: dict[str, _Reduction] = {
 @operator(*_REDUCTIONS, known=[1])
 def reduce(context: Context, x: ops.Tensor, axes: Known | None = None) -> ops.Tensor:
     given = context.attribute("axes") if axes is None else context.numbers(axes, "axes")
-    if not given and context.attribute("noop_with_empty_axes", 0):
+    keeps_all, keepdims = bool(context.attribute("noop_with_empty_axes", 0)), bool(context.attribute("keepdims", 1))
+    if keeps_all and not given:
         over: list[int] = []
         if context.node.op_type in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
             return x
     else:
         over = context.axes(x.rank, given) if given else list(range(x.rank))
-    found = _REDUCTIONS[context.node.op_type](x, over, bool(context.attribute("keepdims", 1)))
+    found = _REDUCTIONS[context.node.op_type](x, over, keepdims)
     return ops.cast(found, x.dtype)
 
 

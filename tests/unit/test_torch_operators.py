@@ -163,7 +163,8 @@ def test_windows_and_strided_parts() -> None:
     def run(x: Any, y: Any) -> Any:
         values, places = f.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)
         return (values, places, f.avg_pool2d(x, 2, 1, count_include_pad=False), f.adaptive_avg_pool2d(x, (3, 2)),
-                f.adaptive_max_pool1d(x[0], 3), torch.diagonal(x, 1, 2, 3), x.unfold(3, 3, 2), torch.tril(y > 0), f.pad(x,
+                f.adaptive_max_pool1d(x[0], 3), torch.diagonal(x, 1, 2, 3), torch.linalg.diagonal(x, offset=-2, dim1=1, dim2=3),
+                torch.linalg.diagonal(y, offset=1), x.unfold(3, 3, 2), torch.tril(y > 0), f.pad(x,
                 (1, 2, 0, 1), mode="replicate"), torch.diagonal_scatter(y, y[:, :, 0], 0, 1, 2), f.avg_pool2d(x, 2,
                 divisor_override=3))  # fmt: skip
 

@@ -16,12 +16,15 @@ from tilewright.compiler.ops.elements import element, remapped
 from tilewright.runtime.shape import Expr
 
 
-@register("torch", *names("diagonal", "diagonal_copy", "linalg_diagonal"))
+@register("torch", *names("diagonal", "diagonal_copy"))
 def diagonal(context: Context, x: ops.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ops.Tensor:
     """x[..., i, i + offset] of two axes as a last axis."""
-    if context.operator.startswith("aten.linalg"):
-        offset, dim1, dim2 = context.node.kwargs.get("offset", 0), -2, -1
     return _diagonal(context, x, offset, dim1, dim2)
+
+
+@register("torch", *names("linalg_diagonal"))
+def linalg_diagonal(context: Context, a: ops.Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> ops.Tensor:
+    return _diagonal(context, a, offset, dim1, dim2)
 
 
 def _diagonal(context: Context, x: ops.Tensor, offset: int, dim1: int, dim2: int) -> ops.Tensor:

@@ -11,8 +11,22 @@
 // CHECK-NEXT: arith.muli
 // CHECK: llvm.store
 
+// One thread reads rows of what lies beyond its first cache from end to end, four vectors a step, and the workspace has the sums.
+// COLUMNS: llvm.func internal @kernel_body({{.+}}, %[[WORKSPACE:.+]]: !llvm.ptr)
+// COLUMNS: arith.cmpi slt, %c49152_i64
+// COLUMNS: scf.if
+// COLUMNS: %[[SUMS:.+]] = llvm.getelementptr %[[WORKSPACE]]
+// COLUMNS: scf.for
+// COLUMNS: scf.for
+// COLUMNS: %[[SUM:.+]] = llvm.getelementptr %[[SUMS]]
+// COLUMNS-NEXT: llvm.store %{{.+}}, %[[SUM]]
+// COLUMNS: scf.for
+// COLUMNS: scf.for %{{.+}} = %{{.+}} to %{{.+}} step %c64_i64
+// COLUMNS: arith.addf %{{.+}} : vector<16xf32>
+// COLUMNS: llvm.store
+
 // A work unit of four vectors of columns: a part is summed up in registers over its rows and stored once.
-// COLUMNS: llvm.func internal @kernel_body
+// COLUMNS: } else {
 // COLUMNS: scf.if
 // COLUMNS: scf.for
 // COLUMNS: scf.for {{.+}} iter_args

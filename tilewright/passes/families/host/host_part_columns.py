@@ -3,6 +3,8 @@
 A part is summed up in registers and written once, in the same order as by units of a part each (host_row_parts.py), so the bits
 are the same. What is read stays in the caches of the thread that has these columns, and so do the parts. Where the stride from a
 part to the next is 0 they are joined meanwhile, in the order that a kernel of its own has.
+
+A thread that has all columns reads rows from end to end instead (host_part_stream.py).
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.passes.analysis.row_program import RowProgram
-from tilewright.passes.codegen.emit import lane_mask, loop, when
+from tilewright.passes.codegen.emit import all_of, lane_mask, loop, when
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.codegen.tiler import Part, Tiler
+from tilewright.passes.families.host.host_part_stream import PartStream
 from tilewright.passes.families.host.host_row_emitter import HostRowEmitter, are_joined
 from tilewright.passes.families.row_emitter import At, Store
 from tilewright.passes.mlir import arith, ir
@@ -34,7 +37,7 @@ def tile_columns(program: RowProgram, config: HostRowsConfig, tiler: Tiler) -> N
 class PartColumns(HostRowEmitter):
     """`unroll` vectors of columns side by side, an accumulator each; the last columns one masked vector at a time."""
 
-    def emit(self, begin: Index, end: Index) -> Grid:
+    def emit(self, begin: Index, end: Index, workspace: ir.Value) -> Grid:
         program, c = self.program, self.config
         if len(program.columns) != 1 or program.has_row_work or any(p.whole for p in program.parts.values()):
             raise ValueError("wanted sums down the rows of one axis of columns, and no work on rows")
@@ -51,7 +54,16 @@ class PartColumns(HostRowEmitter):
             when((first + wide).le(extent),
                  lambda: self._parts([Index.ramp(first + k * c.lanes, c.lanes) for k in range(c.unroll)], None), rest)
 
-        loop(begin, end, 1, unit, index=self.index)
+        def across() -> None:
+            loop(begin, end, 1, unit, index=self.index)
+
+        stream = PartStream(self.host, program, c)
+        if not stream.fits:
+            across()
+        else:
+            whole = all_of([begin.eq(0), extent.le(end * wide), stream.is_far()])
+            when(whole, lambda: stream.emit(workspace), across)
+            self.workspace = stream.workspace
         return Grid(self.workspace, joins="all")
 
     def _parts(self, vectors: Sequence[Index], mask: ir.Value | None) -> None:

@@ -30,7 +30,7 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     mark_maxima(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes, IN_PLACE in kernel.fn.attributes)
     if config.axis == "lane" and program.parts:
-        return kernel.build(lambda begin, end, _: PartColumns(kernel, program, config).emit(begin, end))
+        return kernel.build(lambda begin, end, workspace: PartColumns(kernel, program, config).emit(begin, end, workspace))
     if config.axis == "lane":
         return kernel.build(lambda begin, end, workspace: RowLanes(kernel, program, config).emit(begin, end, workspace))
     walker = RowParts if program.parts else RowColumns

@@ -85,6 +85,7 @@ from tilewright.compiler.ops.reshaping import (
     unsqueeze,
     with_dims,
 )
+from tilewright.compiler.ops.roi_align import roi_align
 from tilewright.compiler.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from tilewright.compiler.ops.scatter import index_put, masked_fill, scatter, select_scatter, slice_scatter
 from tilewright.compiler.ops.slicing import chunk, flip, narrow, select, slice, slice_axis, split, unbind  # noqa: A004
@@ -197,6 +198,7 @@ __all__ = [
     "reshape",
     "result_type",
     "rmsnorm",
+    "roi_align",
     "roll",
     "round_to_bits",
     "rsqrt",

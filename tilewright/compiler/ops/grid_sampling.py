@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 
-from tilewright.compiler.ops.body import Body, Scalar, computed_in
-from tilewright.compiler.ops.elements import element
+from tilewright.compiler.ops.body import Scalar, computed_in
 from tilewright.compiler.ops.graph import Tensor, shown, want_equal, want_float, want_rank
 from tilewright.compiler.ops.interpolation import cubic
 from tilewright.compiler.ops.pointwise import cast
-from tilewright.compiler.ops.reshaping import reshape
 from tilewright.compiler.ops.slicing import select
+from tilewright.compiler.ops.weighted_elements import Taps, weighted_elements
 from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -20,38 +20,42 @@ PADDINGS = ("zeros", "border", "reflection")
 _SHARPNESS = -0.75  # of the cubic kernel, as torch has it
 _NAME, _NARROW = "grid_sample", 1 << 31
 
-_Taps = list[tuple[Tensor, Tensor | None]]  # along an axis: the element, -1 outside, and its weight, None for 1
-
 
 def grid_sample(x: Tensor, grid: Tensor, mode: str = "bilinear", padding: str = "zeros", align_corners: bool = False) -> Tensor:
-    """x [N, C, H, W] at the places of grid [N, P, Q, 2], as torch.nn.functional.grid_sample: [N, C, P, Q].
+    """x [N, C, H, W] at the places of grid [N, P, Q, 2], as torch.nn.functional.grid_sample: [N, C, P, Q]. Volumes
+    [N, C, D, H, W] at those of grid [N, P, Q, R, 3] as well.
 
-    A place is a column and a row, -1 and 1 the ends of x: the outer edges of its elements, or with align_corners the middles of
-    the first and the last one. What elements weigh follows from the grid alone and is computed once for all channels.
+    A place is a column and a row (and a slice), -1 and 1 the ends of x: the outer edges of its elements, or with align_corners
+    the middles of the first and the last one. What elements weigh follows from the grid alone and is computed once for all
+    channels.
 
     Args:
-        mode: bilinear, nearest (ties to even), or bicubic.
+        mode: bilinear (of volumes trilinear), nearest (ties to even), or bicubic.
         padding: beyond x are zeros, its last element (border), or x reflected at its ends. A place that is no number lies
             outside.
     Raises:
-        ShapeError: other ranks, or a last axis of the grid other than 2. OptionError: an unknown mode or padding.
+        ShapeError: other ranks, or a last axis of the grid other than 2, of volumes 3. OptionError: an unknown mode or padding.
     """
     if mode not in MODES or padding not in PADDINGS:
         raise OptionError(f"{_NAME}: mode={mode!r}, padding={padding!r}; use {', '.join(MODES)} and {', '.join(PADDINGS)}")
-    want_rank(_NAME, "the image", x, 4)
-    want_rank(_NAME, "the grid", grid, 4)
+    if x.rank not in (4, 5):
+        raise ShapeError(f"{_NAME}: the image has rank {x.rank}, shape {shown(x.dims)}; wanted rank 4, or 5 for volumes")
+    want_rank(_NAME, "the grid", grid, x.rank)
     want_float(_NAME, x, grid)
     want_equal(_NAME, "the images and the grids", x.dims[0], grid.dims[0])
-    if grid.dims[3] != Expr.of(2):
-        raise ShapeError(f"{_NAME}: a grid {shown(grid.dims)}; wanted two coordinates in the last axis")
-    n, c, h, w = x.dims
-    whole = DType.I32 if x.graph.bounds(h * w)[1] < _NARROW else DType.I64
-    rows, columns = (_taps(cast(select(grid, -1, k), computed_in(x.dtype)), extent, (mode, padding, align_corners), whole)
-                     for k, extent in ((1, h), (0, w)))  # fmt: skip
-    return _mixed(reshape(x, [n, c, h * w]), w, rows, columns)
+    axes = x.rank - 2
+    if grid.dims[-1] != Expr.of(axes):
+        raise ShapeError(f"{_NAME}: a grid {shown(grid.dims)}; wanted {('two', 'three')[axes - 2]} coordinates in the last axis")
+    extents = x.dims[2:]
+    whole = DType.I32 if x.graph.bounds(math.prod(extents, start=Expr.of(1)))[1] < _NARROW else DType.I64
+    loops = ["d0", *(f"d{a}" for a in range(2, x.rank))]
+    how = (mode, padding, align_corners)
+    taps = [Taps(_taps(cast(select(grid, -1, axes - 1 - a), computed_in(x.dtype)), extent, how, whole), loops)
+            for a, extent in enumerate(extents)]  # fmt: skip
+    return weighted_elements(x, taps, grid.dims[1:-1])
 
 
-def _taps(given: Tensor, extent: Expr, how: tuple[str, str, bool], whole: DType) -> _Taps:
+def _taps(given: Tensor, extent: Expr, how: tuple[str, str, bool], whole: DType) -> list[tuple[Tensor, Tensor | None]]:
     """Along one axis. how: mode, padding, align_corners."""
     mode, padding, align = how
     g = given.graph
@@ -94,29 +98,3 @@ def _padded(at: Scalar, size: Scalar, padding: str, align: bool) -> Scalar:
         odd = (times * 0.5 - (times * 0.5).math("floor")).compare("gt", 0.25)
         at = at.body.select(odd, span - rest, rest) + first
     return at.maximum(0).minimum(size - 1)
-
-
-def _mixed(x: Tensor, width: Expr, rows: _Taps, columns: _Taps) -> Tensor:
-    """The sum over taps of x [N, C, row and column], in what it computes in."""
-    g, kind, taps = x.graph, computed_in(x.dtype), [*rows, *columns]
-    given = [t for tap in taps for t in tap if t is not None]
-    dims = [*x.dims[:2], *given[0].dims[1:]]
-
-    def body(region: Body, scalars: Sequence[Scalar], _: Scalar) -> Scalar:
-        values = iter(scalars)
-        read = [(next(values), next(values) if w is not None else None) for _, w in taps]
-        step = g.number(region, width, read[0][0].kind)
-        total: Scalar | None = None
-        for row, high in read[: len(rows)]:
-            for column, wide in read[len(rows) :]:
-                inside = row.compare("ge", 0) & column.compare("ge", 0)
-                at = region.select(inside, row * step + column, 0)
-                value = element(region, x, [region.index(0), region.index(1), at.cast("index")]).cast(kind.value)
-                value = region.select(inside, value, 0.0)
-                term = value if high is None or wide is None else value * region.select(inside, high * wide, 0.0)
-                total = term if total is None else total + term
-        assert total is not None
-        return total.cast(x.dtype.value)
-
-    into = (g.empty(x.dtype, dims), ["d0", "d1", "d2", "d3"])
-    return g.generic([(t, ["d0", "d2", "d3"]) for t in given], into, ["parallel"] * 4, body)

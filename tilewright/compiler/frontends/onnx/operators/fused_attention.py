@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.compiler import ops
@@ -174,14 +175,14 @@ def group_query_attention(
     sines: _Maybe = None,
     positions: _Maybe = None,
     added: _Maybe = None,
+    sink: _Maybe = None,
     *rest: _Maybe,
 ) -> list[ops.Tensor]:
     """Causal attention of heads that share keys, behind a cache [B, kv heads, P, D] that the result appends to.
 
     lengths: [B], the tokens of a sequence with the new ones, less one. Sequences of a batch may have different lengths.
     """
-    context.require(all(r is None for r in rest) and not context.attribute("smooth_softmax", 0), "a sink of attention",
-                    "Export without this fusion")
+    context.require(all(r is None for r in rest), "a cache in codes", "Export with a cache of floats")
     heads, shared = context.attribute("num_heads"), context.attribute("kv_num_heads")
     if k is None or v is None:
         each = q.dims[2] // (heads + 2 * shared)
@@ -200,7 +201,7 @@ def group_query_attention(
         where = places.own if positions is None else positions
         q, k = (_turned(context, x, where, cosines, sines) for x in (q, k))
     k, v = (_in_place(context, _appended(context, p, x), p, places) for x, p in ((k, past_k), (v, past_v)))
-    return [_shared_attention(context, (q, k, v), places, added), k, v]
+    return [_shared_attention(context, (q, k, v), places, added, sink), k, v]
 
 
 def _places(context: Context, lengths: ops.Tensor, batch: Expr, length: Expr, cached: bool) -> _Places:
@@ -231,7 +232,8 @@ def _in_place(context: Context, joined: ops.Tensor, past: _Maybe, places: _Place
 
 
 def _shared_attention(
-    context: Context, operands: tuple[ops.Tensor, ops.Tensor, ops.Tensor], places: _Places, added: _Maybe
+    context: Context, operands: tuple[ops.Tensor, ops.Tensor, ops.Tensor], places: _Places, added: _Maybe,
+    sink: _Maybe,
 ) -> ops.Tensor:
     q, k, v = operands
     batch, length, keys = q.dims[0], q.dims[2], k.dims[2]
@@ -247,8 +249,42 @@ def _shared_attention(
         lowest = ops.full(context.graph, [], q.dtype.limits[0], q.dtype)
         mask = ops.where(seen, bias, lowest)
     scale, cap = context.attribute("scale", 0.0) or None, context.attribute("softcap", 0.0)
-    context.require(not cap, "capped scores (softcap)", "Export the attention as single operators")
-    return _joined(ops.attention(q, k, v, False, scale, mask))
+    if sink is None and context.attribute("smooth_softmax", 0) > 0:
+        sink = ops.zeros(context.graph, [q.dims[1]], q.dtype)
+    if not cap and sink is None:
+        return _joined(ops.attention(q, k, v, False, scale, mask))
+    return _joined(_written_out(context, (q, k, v), seen, (scale, cap), bias, sink))
+
+
+def _written_out(
+    context: Context, operands: tuple[ops.Tensor, ops.Tensor, ops.Tensor], seen: ops.Tensor, numbers: tuple[float | None, float],
+    bias: _Maybe, sink: _Maybe,
+) -> ops.Tensor:
+    """Attention whose scores are capped, to cap * tanh(score / cap), or that has a sink [heads]: a score of no key.
+
+    numbers: scale, None for 1 / sqrt(D), and cap, 0 for none.
+    """
+    (q, k, v), (scale, cap) = operands, numbers
+    batch, heads, length, size = q.dims
+    shared, keys = k.dims[1], k.dims[2]
+    context.require(scale is not None or size.constant is not None, "heads of dynamic size without a scale")
+    factor = 1 / math.sqrt(size.constant or 1) if scale is None else scale
+
+    def capped(s: Scalar) -> Scalar:
+        return (s * (factor / cap)).math("tanh") * cap if cap else s * factor
+
+    rows = ops.reshape(ops.cast(q, DType.F32), [batch, shared, heads // shared * length, size])
+    scores = ops.matmul(rows, ops.swap_axes(ops.cast(k, DType.F32), 2, 3))
+    scores = ops.reshape(context.graph.pointwise("GroupQueryAttention", capped, scores), [batch, heads, length, keys])
+    if bias is not None:
+        scores = ops.add(scores, ops.cast(bias, DType.F32))
+    scores = ops.where(seen, scores, ops.full(context.graph, [], -math.inf, DType.F32))
+    if sink is not None:
+        column = ops.reshape(ops.cast(context.restated(sink, [heads]), DType.F32), [1, heads, 1, 1])
+        scores = ops.concat([scores, ops.broadcast_to(column, [batch, heads, length, 1])], 3)
+    weights = ops.narrow(ops.softmax(scores), 3, 0, keys)
+    mixed = ops.matmul(ops.reshape(weights, [batch, shared, heads // shared * length, keys]), ops.cast(v, DType.F32))
+    return ops.cast(ops.reshape(mixed, [batch, heads, length, v.dims[3]]), q.dtype)
 
 
 @operator("com.microsoft.EmbedLayerNormalization")

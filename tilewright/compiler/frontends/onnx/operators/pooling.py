@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.operators.convolutions import window_options
+from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops import scalar_functions
 from tilewright.compiler.ops.body import Scalar
 from tilewright.runtime.shape import Expr
@@ -45,6 +46,41 @@ def _place(context: Context, x: ops.Tensor, number: ops.Tensor) -> ops.Tensor:
         number = found
     batch, channel = (ops.iota(context.graph, [x.dims[a] if a == b else 1 for b in range(x.rank)], a, DType.I64) for a in (0, 1))
     return number + (batch * x.dims[1] + channel) * plane
+
+
+@operator("MaxUnpool", known=[2])
+def max_unpool(context: Context, x: ops.Tensor, places: ops.Tensor, shape: Known | None = None) -> ops.Tensor:
+    """Each element at its place in the flat result, beside zeros. A shape that is given has this in its first corner."""
+    kernel = context.attribute("kernel_shape")
+    rank = len(kernel)
+    context.require(x.rank == rank + 2, f"an input of rank {x.rank} and a kernel of {rank} axes")
+    strides, pads = context.attribute("strides", [1] * rank), context.attribute("pads", [0] * 2 * rank)
+    sizes = [(d - 1) * s - (pads[a] + pads[a + rank]) + kernel[a]
+             for a, (d, s) in enumerate(zip(x.dims[2:], strides, strict=True))]  # fmt: skip
+    dims = [*x.dims[:2], *sizes]
+    flat = ops.zeros(context.graph, [math.prod(dims, start=Expr.of(1))], x.dtype)
+    at = ops.reshape(context.restated(places, x.dims), [-1])
+    found = ops.reshape(ops.scatter(flat, at, ops.reshape(x, [-1])), dims)
+    if shape is None:
+        return found
+    wanted = shape.exprs()
+    context.require(len(wanted) == len(dims), f"an output_shape of {len(wanted)} numbers for rank {x.rank}")
+    context.require(all(context.graph.bounds(w - d)[0] >= 0 for w, d in zip(wanted, dims, strict=True)),
+                    f"an output_shape of {', '.join(map(str, wanted))} around {', '.join(map(str, dims))}")  # fmt: skip
+    return ops.pad(found, [0] * x.rank, [w - d for w, d in zip(wanted, dims, strict=True)])
+
+
+@operator("RoiAlign")
+def roi_align(context: Context, x: ops.Tensor, boxes: ops.Tensor, images: ops.Tensor) -> ops.Tensor:
+    mode, samples = context.attribute("mode", "avg"), context.attribute("sampling_ratio", 0)
+    half = "half_pixel" if context.opset >= 16 else "output_half_pixel"
+    context.require(mode in ("avg", "max"), f"mode={mode!r}", "Use avg or max")
+    context.require(samples > 0, "sampling_ratio=0: how many elements are read depends on the boxes",
+                    "Export with a sampling_ratio of 1 or more, such as 2")  # fmt: skip
+    boxes = context.restated(boxes, [images.dims[0], boxes.dims[1]])
+    aligned = context.attribute("coordinate_transformation_mode", half) == "half_pixel"
+    cells = (context.attribute("output_height", 1), context.attribute("output_width", 1), samples)
+    return ops.roi_align(x, boxes, images, cells, context.attribute("spatial_scale", 1.0), aligned, mode == "max")
 
 
 @operator("AveragePool")

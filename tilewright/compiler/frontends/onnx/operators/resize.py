@@ -48,7 +48,7 @@ def upsample(context: Context, x: ops.Tensor, scales: Known) -> ops.Tensor:
 
 @operator("GridSample")
 def grid_sample(context: Context, x: ops.Tensor, grid: ops.Tensor) -> ops.Tensor:
-    context.require(x.rank == 4, f"images of rank {x.rank}", "Use images with two axes: [N, C, H, W]")
+    context.require(x.rank in (4, 5), f"images of rank {x.rank}", "Use images [N, C, H, W] or volumes [N, C, D, H, W]")
     mode, padding = context.attribute("mode", "linear"), context.attribute("padding_mode", "zeros")
     names = {"linear": "bilinear", "cubic": "bicubic"}  # of opset 20 on
     return ops.grid_sample(x, grid, names.get(mode, mode), padding, bool(context.attribute("align_corners", 0)))

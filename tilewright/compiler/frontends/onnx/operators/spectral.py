@@ -6,6 +6,8 @@ from tilewright.compiler import ops
 from tilewright.compiler.frontends.onnx.context import Context, operator
 from tilewright.compiler.frontends.onnx.values import Known
 from tilewright.compiler.ops import fourier
+from tilewright.compiler.ops.body import Body, Scalar
+from tilewright.compiler.ops.elements import remapped
 from tilewright.runtime.shape import Expr
 
 
@@ -35,6 +37,36 @@ def dft(context: Context, x: ops.Tensor, length: Known | None = None, axis: Know
     joined = ops.concat([ops.reshape(p, [*p.dims, 1]) for p in (real, imaginary)], -1)
     order = list(range(x.rank - 2))
     return ops.transpose(joined, [*order[:at], x.rank - 2, *order[at:], x.rank - 1])
+
+
+@operator("STFT", known=[1, 3])
+def stft(
+    context: Context, x: ops.Tensor, step: Known, window: ops.Tensor | None = None, length: Known | None = None
+) -> ops.Tensor:
+    """[B, frames, bins, 2] of a signal [B, L], [B, L, 1] (real) or [B, L, 2] (complex): transforms of frames, `step` apart."""
+    context.require(x.rank in (2, 3), f"a signal of rank {x.rank}", "Use [B, L], [B, L, 1] or [B, L, 2]")
+    parts = 1 if x.rank == 2 else x.dims[2].constant
+    context.require(parts in (1, 2), f"a signal whose last axis has {x.dims[-1]} parts", "Use 1 (real) or 2 (complex)")
+    context.require(window is not None or length is not None, "neither a window nor a frame_length")
+    hop = context.numbers(step, "frame_step")[0]
+    context.require(hop > 0, f"a frame_step of {hop}")
+    size = length.exprs()[0] if length is not None else window.dims[0] if window is not None else Expr.of(0)
+    onesided = bool(context.attribute("onesided", 1))
+    context.require(parts == 1 or not onesided, "half the spectrum of a complex signal", "Set onesided=0")
+    batch, signal = x.dims[0], x.dims[1]
+    frames = (signal - size) // hop + 1
+    planes = [x] if x.rank == 2 else [ops.select(x, 2, k) for k in range(parts or 1)]
+
+    def place(_: Body, loops: list[Scalar]) -> list[Scalar]:
+        return [loops[0], loops[1] * hop + loops[2]]
+
+    framed = [remapped(p, [batch, frames, size], place) for p in planes]
+    if window is not None:
+        weights = context.restated(window, [size])
+        framed = [ops.multiply(p, ops.reshape(weights, [1, 1, size])) for p in framed]
+    bins = size // 2 + 1 if onesided else size
+    found = fourier.transform(framed[0], framed[1] if len(framed) > 1 else None, size, bins, False)
+    return ops.concat([ops.reshape(p, [batch, frames, bins, 1]) for p in found], -1)
 
 
 def _of_length(context: Context, x: ops.Tensor, axis: int, size: Expr) -> ops.Tensor:

@@ -46,7 +46,7 @@ def antialiased(context: Context, x: ops.Tensor, size: Any, align_corners: bool,
     return _smooth(context, x, align_corners, scales, {"antialias": True, "exclude_outside": True, "cubic_coefficient": -0.5})
 
 
-@register("torch", *names("grid_sampler_2d"))
+@register("torch", *names("grid_sampler_2d", "grid_sampler_3d"))
 def grid_sampler(context: Context, x: ops.Tensor, grid: ops.Tensor, mode: int, padding: int, align_corners: bool) -> ops.Tensor:
     """Elements at the places of a grid, or mixtures with their neighbours."""
     return ops.grid_sample(x, grid, MODES[mode], PADDINGS[padding], align_corners)

@@ -12,6 +12,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
@@ -43,8 +44,11 @@ def import_model(
                               "to export it with; got neither")
         example.check()
         return _torch(model, dims, example)
+    if (example.args is not None or example.kwargs is not None) and isinstance(model, FunctionType | MethodType):
+        example.check()
+        return _torch(model, dims, example)
     if example.given:
-        raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module, which they export; got "
+        raise OptionError("args=, kwargs= and dynamic_shapes= are for a torch.nn.Module or a function, which they export; got "
                           f"{type(model).__name__}; leave them out and give its dims in dynamic_dims")
     if _is_one_of(model, "torch", "ExportedProgram"):
         return _torch(model, dims, example)

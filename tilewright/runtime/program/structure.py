@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -134,6 +135,9 @@ class Structure(msgspec.Struct, frozen=True):
         raise DTypeError(f"{what}: wanted {self.value!r}, as the model was compiled for, got {came}; {remedy}")
 
     def _collect_dict(self, value: Any, what: str, found: dict[int, Any]) -> None:
+        if dataclasses.is_dataclass(value) and not isinstance(value, Mapping | type):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            value = {name: part for name, part in fields.items() if part is not None or name in self.keys}
         if not isinstance(value, Mapping):
             raise DTypeError(f"{what}: wanted a dict with {', '.join(self.keys)}, got {_kind(value)}")
         if set(map(str, value)) != set(self.keys):

@@ -41,7 +41,7 @@ def export_module(
         IngestError: the module is in training mode, or torch.export refuses it; says why.
     """
     if model.training:
-        raise IngestError(f"{type(model).__name__} is in training mode, where dropout and batch norm act differently; "
+        raise IngestError(f"{model._get_name()} is in training mode, where dropout and batch norm act differently; "
                           "call model.eval() first")
     shapes = _with_dims(dynamic_shapes, ranges)
     try:
@@ -57,7 +57,7 @@ def export_module(
         if not found and isinstance(error, NarrowedError):
             return _whole_export(model, args, kwargs, shapes)  # for what torch.export says
         why = found.rstrip() or _why(error)
-        raise IngestError(f"torch.export refuses {type(model).__name__}: {why}") from error
+        raise IngestError(f"torch.export refuses {model._get_name()}: {why}") from error
 
 
 def _whole_export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
@@ -67,13 +67,17 @@ def _whole_export(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[s
     except IngestError:
         raise
     except Exception as error:  # as above
-        raise IngestError(f"torch.export refuses {type(model).__name__}: {_why(error)}") from error
+        raise IngestError(f"torch.export refuses {model._get_name()}: {_why(error)}") from error
 
 
 def _why(error: Exception) -> str:
     """What torch.export says; of a condition on data its line and what to do, in place of torch's advice."""
     text = str(error)
     condition = re.search(r"data-dependent expression (.+?)(?: \(unhinted|\.?\s*$)", text, re.MULTILINE)
+    kind = re.search(r"Found <class '(.+?)'> in output, which is not a known type", text)
+    if kind is not None:
+        return (f"it returns a {kind[1]}, which PyTorch cannot take apart; register it, by torch.export.register_dataclass"
+                f"({kind[1].rpartition('.')[2]}) where it is a dataclass, or return tuples and dicts")
     if condition is None or not isinstance(error, GuardOnDataDependentSymNode):
         return f"{type(error).__name__}: {text}"
     line = re.search(r'File "([^"]+)", line (\d+), in (\w+)\s+(.+)', text)
@@ -178,17 +182,19 @@ def with_known_operators(program: ExportedProgram) -> ExportedProgram:
     Raises:
         IngestError: torch.export cannot take the in-place operators out.
     """
-    casts = False
+    traced_again = False  # what is no operator is gone then: casts of autocast, and axes that torch.vmap hides
     for node in nodes(program.graph_module):
         if operator_name(node.target) == "wrap_with_autocast":
-            casts |= bool(node.args[2])
+            traced_again |= bool(node.args[2])
+        elif getattr(node.target, "__module__", "") == "torch._functorch.predispatch":
+            traced_again = True
         elif isinstance(node.target, torch._ops.HigherOrderOperator) and operator_name(node.target) not in (*INLINED, *CONTROL):
             return program  # another one, which is refused where it stands
     unknown = _unknown(program)
-    if not casts and any(op._schema.is_mutable for op in unknown):
+    if not traced_again and any(op._schema.is_mutable for op in unknown):
         program = without_writes(program) or program
         unknown = _unknown(program)
-    changes = casts or any(op._schema.is_mutable for op in unknown)
+    changes = traced_again or any(op._schema.is_mutable for op in unknown)
     if not unknown and not changes:
         return program
     core = _decomposed(program, torch.export.default_decompositions().materialize(), changes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from tilewright.compiler.frontends.torch.exported import (
     makes_tensors,
     with_known_operators,
 )
+from tilewright.compiler.frontends.torch.function_module import FunctionModule
 from tilewright.compiler.frontends.torch.in_place import functional_name
 from tilewright.compiler.frontends.torch.known_elements import KnownElements
 from tilewright.compiler.frontends.torch.signature import is_input, program_dims, structure, user_placeholders
@@ -50,7 +51,7 @@ _STATE = {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.
 
 
 def import_torch(
-    model: ExportedProgram | torch.nn.Module,
+    model: ExportedProgram | torch.nn.Module | Callable[..., Any],
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -59,7 +60,7 @@ def import_torch(
     """The model as linalg text with its constants, dims and nesting.
 
     Args:
-        model: an ExportedProgram, or a module in eval mode with the arguments to export it with.
+        model: an ExportedProgram, or a module in eval mode, or a function of tensors, with the arguments to export it with.
         args, kwargs: example inputs of a module.
         dynamic_shapes: in any form of torch.export; a string names a dim.
         dims: ranges of dims by name, which go before those of the program.
@@ -68,6 +69,8 @@ def import_torch(
     """
     ranges = {name: Dim.of(d, f"dim {name}") for name, d in (dims or {}).items()}
     given: list[Any] = []
+    if not isinstance(model, ExportedProgram | torch.nn.Module):
+        model = FunctionModule(model)
     if isinstance(model, torch.nn.Module):
         if args is None and kwargs is None:
             raise OptionError(f"{type(model).__name__}: an nn.Module needs args=(...), example inputs to export it with")

@@ -15,6 +15,8 @@ def copied_graph(program: ExportedProgram) -> tuple[Graph, Mapping[Node, Node]]:
     graph = Graph(tracer_cls=program.graph._tracer_cls)
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(program.graph, copies)).meta.update(program.graph.output_node().meta)
+    for node in program.graph.find_nodes(op="placeholder"):
+        copies[node].name = node.name  # signatures go by names, and a copy of `input` would be called `input_1`
     return graph, copies
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import sympy
@@ -177,6 +177,8 @@ def structure(spec: pytree.TreeSpec, leaves: Iterator[Structure]) -> Structure:
         return NONE
     items = [structure(child, leaves) for child in spec.children()]
     keys = spec.context if isinstance(spec.context, (list, tuple)) else ()
+    if is_dataclass(spec.type) and len(keys) == 2 and all(isinstance(names, list) for names in keys):
+        keys = keys[0]  # the fields that hold something, then those that are None
     if len(keys) == len(items) and all(isinstance(k, (str, int)) for k in keys) and spec.type not in (tuple, list):
         return Structure.mapping(dict(zip(map(str, keys), items, strict=True)))
     return Structure.sequence(items, "list" if spec.type is list else "tuple")

@@ -1,0 +1,98 @@
+"""What users hand over beside plain modules: functions, methods, parametrised layers, torch.vmap, and a grid over volumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.runtime.errors import IngestError
+
+torch = pytest.importorskip("torch")
+nn, Dim = torch.nn, torch.export.Dim
+pytestmark = pytest.mark.usefixtures("built_here")
+ROWS = Dim("rows", min=1, max=16)
+
+
+def check(model: Any, *inputs: Any, **options: Any) -> None:
+    """Compiles for the first inputs and any number of rows, and compares with all."""
+    fn = tw.compile(model, args=inputs[0], dynamic_shapes=tuple({0: ROWS} for _ in inputs[0]), **options)
+    with torch.no_grad():
+        for given in inputs:
+            torch.testing.assert_close(fn(*given), model(*given), rtol=1e-4, atol=1e-5)
+
+
+def rows(*counts: int, width: int = 8) -> list[Any]:
+    return [(torch.randn(count, width),) for count in counts]
+
+
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_parametrised_layers_whose_input_has_the_name_of_a_builtin(name: str) -> None:
+    """torch.fx calls a copy of `input` input_1."""
+    changed = getattr(nn.utils.parametrizations, name)
+    check(nn.Sequential(changed(nn.Linear(8, 6)), nn.ReLU()).eval(), *rows(3, 1, 16))
+
+
+class Batched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return torch.vmap(lambda row: torch.vmap(lambda a: (a * row).sum())(row[:, None]) + self.layer(row).softmax(-1).sum())(x)
+
+    def encode(self, x: Any, by: float = 2.0) -> Any:
+        return self.layer(x) * by
+
+
+def test_axes_that_vmap_hides() -> None:
+    check(Batched().eval(), *rows(3, 1, 7))
+
+
+def test_functions_and_methods() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return {"sum": (x + y).relu(), "parts": (x, None)}
+
+    check(both, *((x, torch.randn_like(x)) for (x,) in rows(3, 1, 7)))
+    check(Batched().eval().encode, *rows(3, 1, 7))
+    with pytest.raises(IngestError, match=r"Batched\.encode is in training mode"):
+        tw.compile(Batched().encode, args=(torch.randn(3, 8),))
+
+
+@dataclass
+class Found:
+    x: Any
+
+
+def test_results_that_torch_does_not_know_are_refused_with_what_to_do() -> None:
+    with pytest.raises(IngestError, match=r"returns a .*Found, which PyTorch.*register_dataclass\(Found\)"):
+        tw.compile(lambda x: Found(x), args=(torch.randn(3),))
+
+
+@dataclass
+class Pair:
+    x: Any
+    y: Any = None
+    z: Any = None
+
+
+def test_dataclasses_that_torch_knows_are_arguments_and_give_dicts() -> None:
+    torch.export.register_dataclass(Pair)
+    fn = tw.compile(lambda p: Pair(p.x + p.z, z=[p.x * 2]), args=(Pair(torch.ones(3), z=torch.ones(3)),))
+    x, z = torch.randn(3), torch.randn(3)
+    got = fn(Pair(x, z=z))
+    assert got.keys() == {"x", "z"} and torch.equal(got["x"], x + z) and torch.equal(got["z"][0], x * 2)
+    assert torch.equal(fn({"x": x, "z": z})["x"], x + z)
+    with pytest.raises(tw.errors.DTypeError, match="wanted a dict with x, z, got one with x, y"):
+        fn(Pair(x, z))
+
+
+class Volumes(nn.Module):
+    def forward(self, x: Any, grid: Any) -> Any:
+        return nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=True)
+
+
+def test_volumes_at_the_places_of_a_grid() -> None:
+    check(Volumes().eval(), *((torch.randn(n, 2, 3, 4, 5), torch.rand(n, 2, 3, 1, 3) * 3 - 1.5) for n in (3, 1, 5)))

@@ -52,3 +52,15 @@ def test_long_runs_that_are_put_together_are_moved_by_memcpy(compiled: tw.Compil
     joins = compiled.outputs[0].dims[-1] != compiled.inputs[0].dims[-1]
     kernels = {k.object for t in compiled.program.tables for k in t.kernels}
     assert kernels and all((b"memcpy" in bytes(compiled._bundle.code[name])) == joins for name in kernels)
+
+
+def test_threads_that_begin_and_end_within_a_row_move_their_part_of_it() -> None:
+    g = ops.Graph()
+    g.output(joined(g.input("x", ["R", "N"]), g.input("y", ["R", "M"])))
+    dims = {"R": tw.Dim(0, 8), "N": tw.Dim(0, 1 << 20), "M": tw.Dim(0, 1 << 20)}
+    rng = np.random.default_rng(0)
+    for threads in (1, 2):
+        fn = tw.compile(g, dims, options=tw.CompileOptions(threads=threads))
+        for r, n, m in ((1, 200_000, 300_001), (3, 100_003, 4095), (5, 0, 65_537), (7, 40_960, 0), (0, 9, 9), (2, 0, 0)):
+            x, y = (rng.standard_normal((r, k)).astype(np.float32) for k in (n, m))
+            np.testing.assert_array_equal(fn(x, y), np.concatenate([x, y], 1))

@@ -60,15 +60,23 @@ class Units:
         def unit(_: Index, *place: ir.Value) -> list[ir.Value]:
             at = [Index(p) for p in place]
             body(self.at(evaluator, at, known))
-            following, carry = list[Index](), Index(1)
-            for x, size in zip(reversed(at), reversed(sizes), strict=True):
-                moved = x + carry
-                over = moved.ge(size)
-                following.insert(0, select(over, Index(0), moved, type_=index))
-                carry = select(over, Index(1), Index(0), type_=index)
-            return [x.value(index) for x in following]
+            return _following(at, sizes, index)
 
         loop(begin, end, 1, unit, [x.value(index) for x in delinearize(begin, sizes)], index)
+
+    def walk_runs(self, evaluator: Evaluator, begin: Index, end: Index, body: Callable[[Unit, Unit], None]) -> None:
+        """As `walk`, but the units that follow one another along the last axis at once: the first of a run and its last one."""
+        sizes, known = [evaluator.emit(count) for count in self.counts], self._invariants(evaluator)
+        outer, each, index = sizes[:-1], sizes[-1].max(1), evaluator.index_type
+        first = begin // each
+
+        def run(number: Index, *place: ir.Value) -> list[ir.Value]:
+            at, passed = [Index(p) for p in place], number * each
+            low, high = (begin - passed).max(0), (end - passed).min(each)
+            body(self.at(evaluator, [*at, low], known), self.at(evaluator, [*at, high - 1], known))
+            return _following(at, outer, index)
+
+        loop(first, end.max(begin).ceildiv(each), 1, run, [x.value(index) for x in delinearize(first, outer)], index)
 
     def _invariants(self, evaluator: Evaluator) -> dict[ir.Value, Index]:
         """The numbers of the body that are the same in every iteration."""
@@ -92,6 +100,17 @@ class Units:
         parts = zip(names, mixed(slice_, "static_offsets", 1), mixed(slice_, "static_sizes", 2), strict=True)
         values = {**known, **dict(zip(block.arguments, place, strict=False))}
         return Unit(evaluator, block, values, {name: (first, size) for name, first, size in parts if name}, tuple(place))
+
+
+def _following(place: Sequence[Index], sizes: Sequence[Index], index: ir.Type) -> list[ir.Value]:
+    """The coordinates behind these, of which the last ones move fastest."""
+    following, carry = list[Index](), Index(1)
+    for x, size in zip(reversed(place), reversed(sizes), strict=True):
+        moved = x + carry
+        over = moved.ge(size)
+        following.insert(0, select(over, Index(0), moved, type_=index))
+        carry = select(over, Index(1), Index(0), type_=index)
+    return [x.value(index) for x in following]
 
 
 @dataclass(frozen=True)

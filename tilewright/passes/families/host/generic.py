@@ -161,7 +161,11 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
             if group.axis is None:
                 when(all_of([begin.le(low), low.lt(end)]), lambda group=group: serial(kernel, group.members[0]))  # type: ignore[misc]
                 continue
-            units.walk(ev, begin.max(low) - low, end.min(high) - low, group.emitter(kernel, config, workspace))
+            first, last = begin.max(low) - low, end.min(high) - low
+            if group.walk is None and (chunks := _Chunks(kernel, config, group)).runs_on:
+                units.walk_runs(ev, first, last, chunks.emit)
+            else:
+                units.walk(ev, first, last, group.emitter(kernel, config, workspace))
         taken = Expr.of(0)
         for group in groups:
             if isinstance(group.walk, (RankWalk, SummedWalk)):
@@ -179,13 +183,28 @@ class _Chunks:
     config: GenericConfig
     group: _ResultGroup
 
-    def emit(self, unit: Unit) -> None:
-        """All elements of a work unit."""
+    @property
+    def runs_on(self) -> bool:
+        """Are pieces of a row that follow one another moved at once? memcpy is the faster the longer its run is; what computes
+        anything is not, and took up to a fifth longer over rows of 256 elements."""
+        return self._ahead_of_stores and self._joined
+
+    @property
+    def _ahead_of_stores(self) -> bool:
+        """Are vectors loaded before the ones in front of them are stored?"""
+        length = self.group.length.constant
+        fits = length is None or length >= 2 * _AHEAD * self.config.lanes
+        return self.config.lanes > 1 and self.group.row is None and len(self.group.members) == 1 and fits and self._light
+
+    def emit(self, unit: Unit, last: Unit | None = None) -> None:
+        """All elements of a work unit, or of several along a row up to the last one."""
         group = self.group
         where = [unit.first(f"d{a}") if a in group.outer else Index(0) for a in range(len(group.dims))]
         found = borders(self.kernel.shapes, [self.kernel.results[n] for n in group.members])
         across = [b for b in found if b.axis in group.outer]
         spans = {a: unit.span(f"d{a}") for a in (group.axis, group.row) if a is not None}
+        if last is not None and group.axis is not None:
+            spans[group.axis] = spans[group.axis][0], last.span(f"d{group.axis}")[1]
         each_part(self.kernel.evaluator, [*across, *(b for b in found if b not in across)], where, spans,
                   lambda parts: self._columns(where, parts))
 
@@ -208,7 +227,7 @@ class _Chunks:
         if lanes == 1:
             loop(lo, hi, 1, lambda c: at(c, None), index=index)
             return
-        ahead = row is None and len(self.group.members) == 1 and (length is None or length >= 2 * _AHEAD * lanes) and self._light
+        ahead = self._ahead_of_stores
 
         def vectors() -> None:
             begin, whole = self._ahead(where, lo, hi) if ahead else lo, hi - (hi - lo) % lanes

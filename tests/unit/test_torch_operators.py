@@ -245,6 +245,16 @@ def test_no_elements() -> None:
         torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
+def test_axes_without_elements() -> None:
+    """That are so for every shape, between axes that are not."""
+    def run(x: Any, y: Any) -> Any:
+        order, values = torch.sort(x, 1), torch.topk(y, 0, 1).values
+        return (x.cumsum(1), *order, values, x.sum(1), torch.cat([x, y], 1), y[:, 1:1].flip(0), x.exp(), x.transpose(1, 2) @ x,
+                torch.softmax(x, 1), x.flip(2).argsort(1), torch.cat([x, x], 1).cummax(2).values)
+
+    check(run, [[torch.ones(n, 0, 3), torch.ones(n, 2, 3)] for n in (2, 5)])
+
+
 @pytest.mark.parametrize(("function", "said"), [
     (lambda x, y: x[y > 0], "depend"),
     (lambda x, y: torch.argsort(x > 0), "stable=True"),

@@ -67,3 +67,24 @@ func.func @slice_of_empty(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = linalg.exp ins(%x : tensor<4xf32>) outs(%s : tensor<4xf32>) -> tensor<4xf32>
   return %y : tensor<4xf32>
 }
+
+// A result without elements is an empty tensor, and what sums none of them is what it starts from.
+// CHECK-LABEL: func.func @no_elements
+// CHECK-NOT: linalg.generic
+// CHECK-DAG: %[[Z:.+]] = linalg.fill
+// CHECK-DAG: %[[E:.+]] = tensor.empty() : tensor<4x0xf32>
+// CHECK: return %[[E]], %[[Z]]
+func.func @no_elements(%x: tensor<4x0xf32>) -> (tensor<4x0xf32>, tensor<4xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x0xf32>
+  %y = linalg.exp ins(%x : tensor<4x0xf32>) outs(%e : tensor<4x0xf32>) -> tensor<4x0xf32>
+  %r = tensor.empty() : tensor<4xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%r : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.generic {indexing_maps = [#id, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x0xf32>) outs(%z : tensor<4xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = arith.addf %out, %in : f32
+    linalg.yield %v : f32
+  } -> tensor<4xf32>
+  return %y, %s : tensor<4x0xf32>, tensor<4xf32>
+}

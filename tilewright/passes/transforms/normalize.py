@@ -31,7 +31,7 @@ _MOVES = ("linalg.transpose", "linalg.broadcast")
 @dataclass(frozen=True)
 class Normalize(Pass):
     """transpose, broadcast and tensor.generate become generics; splat constants and tensor.splat become fills, slices of empty
-    tensors empty ones.
+    tensors and results without elements empty ones, sums over no elements what they start from.
 
     Generics read fills as scalars, take scalars from outside, drop operands that their body does not use, and start from an empty
     tensor where they do not accumulate. What adds 0 to sums that start from 0 is these sums.
@@ -44,7 +44,8 @@ class Normalize(Pass):
             tensors = Reshaper(fn)
             for op in operations(fn.regions[0].blocks[0]):
                 with ir.InsertionPoint(op), op.location:
-                    _normalize(op, tensors)
+                    if not _without_elements(op, tensors):
+                        _normalize(op, tensors)
             erase_unused(fn)
             tensors = Reshaper(fn)
             for op in operations(fn.regions[0].blocks[0]):
@@ -63,9 +64,23 @@ def _normalize(op: ir.Operation, tensors: Reshaper) -> None:
     elif op.name in ("tensor.splat", "tensor.from_elements") or op.name == "arith.constant":
         _splat(op, tensors)
     elif op.name == "tensor.extract_slice" and _is_empty(op.operands[0]):  # as a view it would be a place that nothing allocates
-        result = op.results[0]
-        element = ir.RankedTensorType(result.type).element_type
-        replace_all_uses(result, tensors.as_type(tensors.empty(tensors.shapes.dims(result), element), result.type))
+        replace_all_uses(op.results[0], _empty_as(op.results[0], tensors))
+
+
+def _without_elements(op: ir.Operation, tensors: Reshaper) -> bool:
+    """Results of a known extent of 0 are empty tensors: nothing is computed, and MLIR refuses windows of them. Are there no other
+    results?"""
+    none = [r for r in op.results if isinstance(r.type, ir.RankedTensorType) and 0 in ir.RankedTensorType(r.type).shape]
+    if op.name != "tensor.empty":
+        for result in none:
+            replace_all_uses(result, _empty_as(result, tensors))
+    return len(none) == len(op.results) > 0
+
+
+def _empty_as(value: ir.Value, tensors: Reshaper) -> ir.Value:
+    """An empty tensor of the extents and type of a value."""
+    element = ir.RankedTensorType(value.type).element_type
+    return tensors.as_type(tensors.empty(tensors.shapes.dims(value), element), value.type)
 
 
 def _splat(op: ir.Operation, tensors: Reshaper) -> None:
@@ -118,8 +133,11 @@ def _simplify(op: ir.Operation, tensors: Reshaper) -> None:
     if same is not None:
         replace(op, [same])
         return
+    if not scatters(op) and _never_steps(op, tensors):
+        replace(op, inits(op))
+        return
     starts = [
-        tensors.as_type(tensors.empty(tensors.shapes.dims(v), ir.RankedTensorType(v.type).element_type), v.type)
+        _empty_as(v, tensors)
         if not list(block.arguments[count + n].uses) and not _is_empty(v) and not scatters(op) and _always_steps(op, tensors)
         else v
         for n, v in enumerate(inits(op))
@@ -173,6 +191,13 @@ def _always_steps(op: ir.Operation, tensors: Reshaper) -> bool:
     reduced = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"]
     extents = loop_extents(op, tensors.shapes) if reduced else []
     return all(tensors.shapes.bounds(extents[d])[0] >= 1 for d in reduced)
+
+
+def _never_steps(op: ir.Operation, tensors: Reshaper) -> bool:
+    """Has a loop that is reduced over a known extent of 0? Results are what they start from."""
+    reduced = [d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"]
+    extents = loop_extents(op, tensors.shapes) if reduced else []
+    return any(extents[d].constant == 0 for d in reduced)
 
 
 def _is_empty(value: ir.Value) -> bool:

@@ -89,6 +89,18 @@ def test_dataclasses_that_torch_knows_are_arguments_and_give_dicts() -> None:
         fn(Pair(x, z))
 
 
+class Counted(nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.reshape(len(x) * 2, -1) / len(x), x.new_ones(len(y), len([x, y])), y.sum()
+
+
+def test_len_of_a_tensor_is_a_size() -> None:
+    """And Python's own again behind the export."""
+    check(Counted().eval(), *((x, torch.randn(len(x), 2)) for (x,) in rows(3, 1, 7)))
+    check(lambda x: x.sum(0) / len(x), *rows(3, 1, 7))
+    assert "len" not in globals()
+
+
 class Volumes(nn.Module):
     def forward(self, x: Any, grid: Any) -> Any:
         return nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=True)

@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import operator_name
 from tilewright.compiler.frontends.torch.control_flow import CONTROL
 from tilewright.compiler.frontends.torch.in_place import functional_name
+from tilewright.compiler.frontends.torch.lengths import lengths_as_sizes
 from tilewright.compiler.frontends.torch.local_decomposition import decomposed_in_place
 from tilewright.compiler.frontends.torch.traced_calls import NarrowedError, TracedCalls
 from tilewright.compiler.frontends.torch.widened import calls_within_ranges, size_of, widened
@@ -97,7 +98,7 @@ def _is_of_ranges(error: Exception) -> bool:
 def _export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any, calls: TracedCalls
 ) -> ExportedProgram:
-    with torch.no_grad(), calls:
+    with torch.no_grad(), calls, lengths_as_sizes(model):
         return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 

@@ -60,7 +60,15 @@ def test_each_time_of_rounds_has_operands_of_its_own(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runner, "launcher", launcher)
     kernel: Any = SimpleNamespace(legal=lambda symbols: True, config="k")
     asked = [KernelAt(kernel, code, (("d0", 3),), 1) for code in (b"a", b"b")]
-    for _ in range(2):
-        assert runner.run_in_turns(workload, asked, 3).rounds
+    for within in (0, 16):
+        assert runner.run_in_turns(workload, asked, 3, within=within).rounds
     first, second, third, fourth = used
     assert first is second and third is fourth and first is not third and np.array_equal(first, third)
+    assert (first.ctypes.data % 64, third.ctypes.data % 64) == (0, 16)
+
+
+def test_inputs_lie_within_a_line_where_that_is_asked_for() -> None:
+    plain = dense(96, 40)
+    workload = replace(plain, inputs=(plain.inputs[0], replace(plain.inputs[1], constant=True)))
+    lain = [a.ctypes.data % 64 for a in operands(workload, {"d0": 3}, np.random.default_rng(0), within=16)]
+    assert lain == [16, 0, 0]  # constants and results are this package's own

@@ -30,7 +30,8 @@ class Beside(SurfaceRunner):
         self.rng, self.noise = np.random.default_rng(0), noise
         self.asked: list[int] = []
 
-    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns:
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None,
+                     within: int = 0) -> Turns:
         self.advance(0.0)
         self.asked.append(len(asked))
         if len(self.asked) % 7 == 0:
@@ -43,7 +44,7 @@ class Beside(SurfaceRunner):
 def test_rounds_go_on_until_the_worst_regret_is_known() -> None:
     task, clock, log = dense_task(), Clock(), TuningLog()
     runner = Beside(clock)
-    tuned = tune(task, clock.context(runner, log), Budget(seconds=30.0), TuneOptions(certify=0.4))
+    tuned = tune(task, clock.context(runner, log), Budget(seconds=60.0), TuneOptions(certify=0.4))
     found = tuned.certificate
     shapes = [tuple(d.items()) for d in found.held_out]
     assert set(shapes) <= set(task.held_out) and len(shapes) > 3

@@ -139,7 +139,7 @@ WHOLE = {"record": "measurement", "workload": "w", "name": "op", "family": "gene
         ({"note": 1}, "unknown field `note`"),
         ({"when": -1}, ">= 0"),
         ({"built": {"registers": -1}}, ">= 0"),
-        ({"schema": 7}, "measurement of schema 7; this version of Tilewright reads schema 2"),
+        ({"schema": 7}, "measurement of schema 7; this version of Tilewright reads schema 3"),
         ({"record": "plan"}, "plan"),
     ],
 )

@@ -94,6 +94,8 @@ class RunnerOfMany(Protocol):
 @runtime_checkable
 class RunnerInTurns(Protocol):
     """A Runner that times kernels at one shape beside each other: so many rounds at least, in which each has a turn so short that
-    all have the speed which the machine just has."""
+    all have the speed which the machine just has. within: bytes of a cache line before inputs that are no constants, which begin
+    one elsewhere."""
 
-    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns: ...
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None,
+                     within: int = 0) -> Turns: ...

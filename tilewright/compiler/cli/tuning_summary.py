@@ -85,4 +85,5 @@ def certificate_fields(c: Certificate) -> dict[str, object]:
     return {"measured_mean": known(c.measured_mean, measured), "measured_worst": known(c.measured_worst, measured),
             "predicted_mean": known(c.predicted_mean, predicted), "predicted_worst": known(c.predicted_worst, predicted),
             "mean_within": c.mean_within if measured else None, "worst_within": c.worst_within if measured else None,
-            "confidence": known(c.confidence, measured), "share": c.share, "held_out": len(c.held_out), "trials": c.trials}
+            "confidence": known(c.confidence, measured), "share": c.share, "held_out": len(c.held_out), "trials": c.trials,
+            "compared": c.compared, "replaced": c.replaced, "comparing": c.comparing}

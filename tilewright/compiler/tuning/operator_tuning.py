@@ -129,7 +129,8 @@ def tables_from_log(model: OutlinedModel, tables: Tables, builder: Builder, log:
             state = cache_state(model)
             measured = any(r.cache == state for r in log.of(workload.key, here.device) if r.seconds)
             context = MeasureContext(builder, ReplayRunner(()), here, log, cache=state if measured else None)
-            found = best_known(task_of(workload, model, tables, limits), context, options)
+            task = task_of(workload, model, tables, limits)
+            found = best_known(task, context, options, prior_of(task, log, here.device, model.compilation.options.prior))
             tuned_table(workload, found, builder, tables)
 
 
@@ -151,9 +152,10 @@ def prior_of(task: Task, log: TuningLog, device: str, wanted: bool | Path | str)
     return start_of(task.families, None if wanted is True else Path(wanted)) or prior_from_log(log, task.families, device)
 
 
-def best_known(task: Task, context: MeasureContext, options: TuneOptions) -> Tuned:
-    """The dispatch that the records of the context's log support."""
-    tuner = Tuner(task, context, Budget(trials=0), options)
+def best_known(task: Task, context: MeasureContext, options: TuneOptions, prior: CostModel | None = None) -> Tuned:
+    """The dispatch that the records of the context's log support, by what a search of it would start from: so it is the one that
+    the search which took them ended with."""
+    tuner = Tuner(task, context, Budget(trials=0), options, prior)
     tuner.ledger.learn()
     return tuner.best()
 

@@ -242,6 +242,8 @@ def _why(program: Program, table: DispatchTable, known: Expected | None, local: 
         parts.append("the fastest known" if over < 0.0005 else f"{over:.1%} over the fastest known, {duration(known.best)}")
     if known.default:
         parts.append(f"untuned {duration(known.default)}")
+    if known.ratio:
+        parts.append(f"beside untuned {known.ratio:.3f} of its time, at most {known.most:.3f} another time")
     return ", ".join(parts)
 
 

@@ -31,8 +31,8 @@ from tilewright.search.database.workload_form import WorkloadForm
 from tilewright.search.space.kernel_facts import KernelFacts
 from tilewright.search.space.shapes import Dims
 
-# 2: the runner
-SCHEMA, OLDEST = 2, 1
+# 2: the runner; 3: beside
+SCHEMA, OLDEST = 3, 1
 TICK = 1e-9  # seconds between two times that a clock tells apart
 _TOLD = 20  # lines that are told of one by one
 
@@ -48,7 +48,8 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
 
     seconds: per launch, best first. object: digest of the machine code without its name; equal ones are measured once.
     cache: state of the operands before a launch. when: seconds since 1970. versions: package -> version. built: what the code
-    of a GPU kernel told. runner: which of a farm's took it.
+    of a GPU kernel told. runner: which of a farm's took it. beside: names the request in which kernels were timed beside each
+    other; medians of their seconds then have the median ratio of its rounds. within: bytes of a cache line before its inputs.
     """
 
     workload: Name
@@ -67,6 +68,8 @@ class TuningRecord(msgspec.Struct, frozen=True, tag="measurement", tag_field="re
     build_seconds: Spent = 0.0
     built: KernelFacts | None = None
     runner: Name = ""
+    beside: Name = ""
+    within: Annotated[int, msgspec.Meta(ge=0, le=1 << 12)] = 0
     schema: Annotated[int, msgspec.Meta(ge=OLDEST, le=SCHEMA)] = SCHEMA
 
     @property

@@ -84,13 +84,17 @@ class HostRunner:
         return Measurement(found, cache=self.weights.name)
 
     @float_environment()
-    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns:
-        """Kernels at one shape beside each other, all of them legal there, on operands that are made anew; in little time: fewer
-        rounds, but one."""
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None,
+                     within: int = 0) -> Turns:
+        """Kernels that are legal at one shape beside each other, on operands that are made anew, on other memory; in little time:
+        fewer rounds, but one."""
         wrong = [x.kernel.config for x in asked if not x.kernel.legal(dense_symbols(workload, dict(x.dims)))]
         if wrong or len({x.dims for x in asked}) != 1:
             return Turns(error=f"wanted kernels that are legal at one shape, got {wrong or [x.dims for x in asked]}")
-        self._operands.pop((workload.key, asked[0].dims), None)  # times differ by where operands lie
+        place = (workload.key, asked[0].dims)
+        before = self._operands.pop(place, None)  # times differ by where operands lie
+        self._arrays(workload, dict(asked[0].dims), within)
+        del before  # not sooner: its memory would be given again
         calls = [self.launcher(workload, x.kernel, x.code, dict(x.dims), x.threads) for x in asked]
         return Turns(tuple(time_in_turns(calls, rounds, self._timing(seconds))), cache=self.weights.name)
 
@@ -144,11 +148,12 @@ class HostRunner:
             sets.append(own)
         return sets, self._copies[2]
 
-    def _arrays(self, workload: Workload, dims: Mapping[str, int]) -> list[np.ndarray]:
+    def _arrays(self, workload: Workload, dims: Mapping[str, int], within: int = 0) -> list[np.ndarray]:
+        """Those of the shape, made with so many bytes of a line before inputs where there are none."""
         key = (workload.key, tuple(dims.items()))
         found = self._operands.pop(key, None)
         if found is None:
-            found = operands(workload, dims, np.random.default_rng(self.seed))
+            found = operands(workload, dims, np.random.default_rng(self.seed), within)
             size = sum(a.nbytes for a in found)
             while self._operands and size + sum(a.nbytes for kept in self._operands.values() for a in kept) > self.keep:
                 del self._operands[next(iter(self._operands))]
@@ -156,25 +161,30 @@ class HostRunner:
         return found
 
 
-def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator) -> list[np.ndarray]:
-    """Dense random arrays of inputs and outputs, in order, laid out so that the axis of unit stride is innermost."""
-    return [_array(number, o, dims, rng) for number, o in enumerate((*workload.inputs, *workload.outputs))]
+def operands(workload: Workload, dims: Mapping[str, int], rng: np.random.Generator, within: int = 0) -> list[np.ndarray]:
+    """Dense random arrays of inputs and outputs, in order, laid out so that the axis of unit stride is innermost.
+
+    within: bytes of a cache line before the inputs that are no constants; the others begin one.
+    """
+    free = [0 if o.constant else within for o in workload.inputs] + [0] * len(workload.outputs)
+    every = zip((*workload.inputs, *workload.outputs), free, strict=True)
+    return [_array((number, before), o, dims, rng) for number, (o, before) in enumerate(every)]
 
 
-def _array(number: int, operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+def _array(place: tuple[int, int], operand: Operand, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     shape = [d.evaluate(dims) for d in operand.dims]
     order = memory_order(operand)
     values = rng.random([shape[a] for a in order], np.float32) - np.float32(0.5) if operand.dtype.is_float \
         else rng.integers(0, 2, [shape[a] for a in order])
-    array = _placed(values.astype(operand.dtype.numpy), number)
+    array = _placed(values.astype(operand.dtype.numpy), *place)
     return clear_zeros(operand, array.transpose([order.index(a) for a in range(len(shape))]))
 
 
-def _placed(values: np.ndarray, number: int) -> np.ndarray:
-    """A copy on whole cache lines, each operand at another offset within a page, whatever the allocator gives: else kernels
-    that are compared at different shapes differ by where their operands lie."""
-    room = np.empty(values.nbytes + 2 * _PAGE, np.uint8)
-    start = -room.ctypes.data % _PAGE + number * _APART % _PAGE
+def _placed(values: np.ndarray, number: int, within: int = 0) -> np.ndarray:
+    """A copy on whole cache lines, but for what lies `within` one, each operand at another offset within a page, whatever the
+    allocator gives: else kernels that are compared at different shapes differ by where their operands lie."""
+    room = np.empty(values.nbytes + 2 * _PAGE + within, np.uint8)
+    start = -room.ctypes.data % _PAGE + number * _APART % _PAGE + within
     placed = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     placed[...] = values
     return placed

@@ -40,7 +40,7 @@ def main() -> None:
         dims, each = tuple(request.dims.items()), zip(request.kernels, codes, request.threads, strict=True)
         asked = [KernelAt(kernel, code, dims, threads) for kernel, code, threads in each]
         try:
-            found = runner.run_in_turns(workload, asked, request.rounds, request.seconds)
+            found = runner.run_in_turns(workload, asked, request.rounds, request.seconds, request.within)
         except (TilewrightError, MemoryError) as error:
             return RunnerReply(error=f"{type(error).__name__}: {error}")
         return RunnerReply(error=found.error, cache=found.cache, rounds=found.rounds)

@@ -66,6 +66,7 @@ class Measurer:
         self.built: dict[str, BuildResult] = {}
         self.refused: dict[str, str] = {}
         self._same_code: dict[str, str] = {}
+        self._requests = 0
         known = log.of(workload.key, context.environment.device)
         self._all = [r for r in known if context.cache in (None, r.cache) or not r.seconds]
         self._known = dict(latest(self._all))
@@ -139,9 +140,10 @@ class Measurer:
         return self.take_run(config, shape, threads, found)
 
     def in_turns(self, runner: RunnerInTurns, variants: Sequence[tuple[TileConfig, int]], shape: Dims,
-                 rounds: int) -> list[list[float]]:
+                 rounds: int, within: int = 0) -> list[list[float]]:
         """Kernels, each on its threads, beside each other in so many rounds at least, or none where there is no time: seconds of
-        each, infinite for what does not run. Equal code has one turn for all. The times of each are a record."""
+        each, infinite for what does not run. Equal code has one turn for all. The times of each are a record, which names the
+        request; they are those of the pace that most rounds had, so that medians of two kernels relate as they did in rounds."""
         self.build([config for config, _ in variants])
         found = [self.built.get(config_text(config)) for config, _ in variants]
         asked: dict[tuple[str, int], KernelAt] = {}
@@ -156,11 +158,17 @@ class Measurer:
             places.append(place)
         if not asked:
             return []
-        taken = runner.run_in_turns(self.workload, list(asked.values()), rounds, self.time.limit)
+        taken = runner.run_in_turns(self.workload, list(asked.values()), rounds, self.time.limit, within)
         columns = dict(zip(asked, zip(*taken.rounds, strict=True), strict=True)) if taken.rounds else {}
-        for place, (config, threads) in {p: v for p, v in zip(places, variants, strict=True) if p in columns}.items():
-            times = statistics.quantiles(columns[place], n=8)[2:5] if len(columns[place]) > 1 else columns[place]
-            self.take_run(config, shape, threads, Measurement(tuple(times), cache=taken.cache))
+        paced = dict(zip(asked, zip(*_at_one_pace(taken.rounds), strict=True), strict=True)) if taken.rounds else {}
+        self._requests += 1
+        request, told = f"{self.context.environment.clock():.6f}/{self._requests}", set[tuple[str, int]]()
+        for own, (config, threads) in zip(places, variants, strict=True):
+            if own is not None and own in paced:
+                times = statistics.quantiles(paced[own], n=8)[2:5] if len(paced[own]) > 1 else paced[own]
+                self.take_run(config, shape, threads, Measurement(tuple(times), cache=taken.cache), (request, within))
+                self.trials -= own in told  # equal code took no turn of its own
+                told.add(own)
         return [[math.inf if p is None else columns[p][n] for p in places] for n in range(len(taken.rounds))]
 
     def open_places(self, config: TileConfig, places: Sequence[tuple[Dims, int]], again: bool = False) -> list[tuple[Dims, int]]:
@@ -180,8 +188,12 @@ class Measurer:
                 found.append((shape, threads))
         return found
 
-    def take_run(self, config: TileConfig, shape: Dims, threads: int, found: Measurement) -> TuningRecord | None:
-        """A built configuration was measured; None where there was no time for it, which says nothing."""
+    def take_run(self, config: TileConfig, shape: Dims, threads: int, found: Measurement,
+                 beside: tuple[str, int] = ("", 0)) -> TuningRecord | None:
+        """A built configuration was measured; None where there was no time for it, which says nothing.
+
+        beside: of the record, with `within`.
+        """
         if found.late:
             return None
         result = self.built[config_text(config)]
@@ -191,22 +203,31 @@ class Measurer:
         wrong = impossible(found.seconds)
         if wrong:
             found = Measurement(error=wrong, cache=found.cache)
-        return self._record(config, shape, threads, found, digest, result.seconds)
+        return self._record(config, shape, threads, found, digest, result.seconds, beside=beside)
 
     def _record(self, config: TileConfig, shape: Dims, threads: int, found: Measurement, digest: str = "",
-                build_seconds: float = 0.0, when: float | None = None) -> TuningRecord:
+                build_seconds: float = 0.0, when: float | None = None,
+                beside: tuple[str, int] = ("", 0)) -> TuningRecord:
         """when: it was measured; None: now."""
         w, at = self.workload, self.context.environment
         made = self.built.get(config_text(config))
         told = KernelFacts.of(made.kernel) if made and made.kernel and family_of(config.family).gpu else None
         record = TuningRecord(w.key, w.name, config.family, config_text(config), dict(shape), threads, found.seconds, found.error,
                               found.cache, digest, at.device, dict(at.versions), at.clock() if when is None else when,
-                              build_seconds, told, found.runner)
+                              build_seconds, told, found.runner, *beside)
         self.context.log.add(record)
         self._all.append(record)
         self._known[record.config, shape, threads] = record
         self._turns[record.config, shape, threads] += bool(found.seconds)
         return record
+
+
+def _at_one_pace(rounds: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Rounds as if the machine had been as fast in each as in the middle one: of two kernels, medians over the rounds then have
+    the median ratio of a round."""
+    paces = [statistics.geometric_mean(row) for row in rounds]
+    usual = statistics.median(paces)
+    return [[seconds * usual / pace for seconds in row] for row, pace in zip(rounds, paces, strict=True)]
 
 
 def code_digest(kernel: MicroKernel, code: bytes) -> str:

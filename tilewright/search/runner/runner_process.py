@@ -110,7 +110,8 @@ class ProcessRunner:
 class HostProcess(ProcessRunner):
     """A ProcessRunner on the host, which times kernels beside each other too."""
 
-    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None) -> Turns:
+    def run_in_turns(self, workload: Workload, asked: Sequence[KernelAt], rounds: int, seconds: float | None = None,
+                     within: int = 0) -> Turns:
         """Kernels at one shape; a crash, a hang or an error of the process is an error of all of them."""
         if seconds is not None and seconds <= 0:
             return Turns(error="there is no time left", late=True)
@@ -120,7 +121,8 @@ class HostProcess(ProcessRunner):
             digests = self._prepare(process, workload, [x.code for x in asked], end)
             limit = min(self.time_limit, _until(end))
             request = RunInTurns(workload.key, tuple(x.kernel for x in asked), digests, dict(asked[0].dims),
-                                 tuple(x.threads for x in asked), rounds, None if seconds is None else _COOPERATIVE * limit)
+                                 tuple(x.threads for x in asked), rounds, None if seconds is None else _COOPERATIVE * limit,
+                                 within)
             reply = self._ask(process, request, limit)
         except WorkerLostError as error:
             self.close()

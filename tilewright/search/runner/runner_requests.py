@@ -31,7 +31,8 @@ class Run(msgspec.Struct, frozen=True, tag="run", tag_field="op"):
 
 
 class RunInTurns(msgspec.Struct, frozen=True, tag="turns", tag_field="op"):
-    """Time kernels at local dims in so many rounds at least. digests, threads: of each kernel."""
+    """Time kernels at local dims in so many rounds at least. digests, threads: of each kernel. within: bytes of a cache
+    line before inputs."""
 
     workload: str
     kernels: tuple[MicroKernel, ...]
@@ -40,6 +41,7 @@ class RunInTurns(msgspec.Struct, frozen=True, tag="turns", tag_field="op"):
     threads: tuple[int, ...]
     rounds: int
     seconds: float | None = None
+    within: int = 0
 
 
 RunnerRequest = Prepare | Run | RunInTurns

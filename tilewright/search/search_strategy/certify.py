@@ -13,12 +13,12 @@ from tilewright.search.space.array_types import Floats
 from tilewright.search.space.shapes import Dims
 
 _SHARE = 0.9
-_DEVIATIONS = 2.0  # of an interval to each side
+DEVIATIONS = 2.0  # of an interval to each side
 _MEDIAN = 1.25  # deviations of a median over those of a mean
 _FEW = 8  # rounds, below which quartiles tell nothing of their noise
-_POOLED = 4  # rounds that the noise of the other shapes counts for in that of one, and times that _PLACES counts for
+POOLED = 4  # rounds that the noise of the other shapes counts for in that of one, and times that PLACES counts for
 TakeRounds = Callable[[Sequence[Leaf], Dims, int], Sequence[Sequence[float]]]  # so many rounds of seconds of each, or fewer
-_PLACES = 0.004  # deviation of a ratio besides what rounds show, where nothing tells it: by where operands lie another time
+PLACES = 0.004  # deviation of a ratio besides what rounds show, where nothing tells it: by where operands lie another time
 # Expected maximum of so many equal kernels' noise and zero, in deviations (order statistics of the normal distribution).
 _LUCK = (0.0, 0.40, 0.85, 1.03, 1.16, 1.27)
 
@@ -166,8 +166,8 @@ def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
         return (0.0, 0.0), (0.0, 0.0)
     regret, own = np.array([e.regret for e in entries]), errors(entries)
     luck = np.array([e.luck for e in entries])
-    error, owed = _DEVIATIONS * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
-    high, low = regret + _DEVIATIONS * own, regret - (luck + _DEVIATIONS) * own
+    error, owed = DEVIATIONS * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
+    high, low = regret + DEVIATIONS * own, regret - (luck + DEVIATIONS) * own
     mean = float(regret.mean())
     return (max(0.0, mean - owed - error), mean + error), (max(0.0, float(low.max())), float(high.max()))
 
@@ -179,11 +179,11 @@ def errors(entries: Sequence[Entry]) -> Floats:
     rounds = np.array([e.turns - 1 for e in told])
     pooled = float(rounds @ np.array([e.deviation**2 for e in told]) / rounds.sum()) if told else 0.0
     again = np.array([e.times - 1 for e in told])
-    apart = (_POOLED * _PLACES**2 + float(again @ np.array([e.apart for e in told]))) / (_POOLED + again.sum()) if told else 0.0
+    apart = (POOLED * PLACES**2 + float(again @ np.array([e.apart for e in told]))) / (POOLED + again.sum()) if told else 0.0
     found = []
     for e in entries:
         known = e.turns - 1 if len(e.seconds) > 1 else 0
-        noise = (_POOLED * pooled + known * e.deviation**2) / (_POOLED + known)
-        drawn = max(apart, _PLACES**2) * (1 + 1 / e.times)
+        noise = (POOLED * pooled + known * e.deviation**2) / (POOLED + known)
+        drawn = max(apart, PLACES**2) * (1 + 1 / e.times)
         found.append(np.sqrt(_MEDIAN**2 * noise / e.turns + drawn) * (1 + e.regret))
     return np.array(found)

@@ -6,12 +6,14 @@ Its impurity is the weighted regret against the best of each point. A kernel wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from tilewright.runtime.program.dispatch import Leaf, Node, Split
+from tilewright.runtime.program.dispatch import Leaf, Node, Split, within
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.shape import Expr
 from tilewright.search.space.array_types import Floats, Ints
@@ -63,6 +65,20 @@ def guarded(node: Node, kernels: Sequence[MicroKernel], fallback: Leaf) -> Node:
     for guard in kernels[node.kernel].guards:
         found = Split(guard, 0, found, fallback)
     return found
+
+
+def grafted(node: Node, number: int, tree: Node, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})) -> Node:
+    """The tree with `tree` in place of the leaves of a kernel number, but for what the splits above them rule out.
+
+    ranges: of the dims, by those splits.
+    """
+    if isinstance(node, Leaf):
+        return within(tree, ranges) if node.kernel == number else node
+    low, high = ranges.get(node.expr, (0, math.inf))
+    below = {**ranges, node.expr: (low, min(high, node.bound))}
+    above = {**ranges, node.expr: (max(low, node.bound + 1), high)}
+    sides = grafted(node.below, number, tree, below), grafted(node.above, number, tree, above)
+    return simplify(Split(node.expr, node.bound, *sides))
 
 
 def simplify(node: Node) -> Node:

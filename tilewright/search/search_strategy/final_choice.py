@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,13 +10,13 @@ import msgspec
 import numpy as np
 
 from tilewright.passes.spaces.family_registry import config_text
-from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.runtime.program.certificate import Certificate, Expected
 from tilewright.runtime.program.dispatch import Leaf, select
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.search.database.records import cells
 from tilewright.search.protocols import RunnerInTurns
 from tilewright.search.search_strategy.certify import Entry, Rounds, certify, errors, intervals, measure_entry, one_by_one
+from tilewright.search.search_strategy.comparing import compare, rivals_at
 from tilewright.search.search_strategy.ledger import SearchLedger
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.reckoner import Wanted
@@ -40,7 +41,7 @@ def _tuned(ledger: SearchLedger, chosen: Selection | None) -> Tuned:
     if chosen is None:
         configs, root = ledger.untuned()
         return Tuned(tuple(configs), root, _named(ledger, certify((), np.zeros(1), np.ones(1), 0), len(configs)))
-    certificate = certify((), chosen.regrets, np.array(ledger.task.points.weights), 0)
+    certificate = _compared(ledger, chosen, certify((), chosen.regrets, np.array(ledger.task.points.weights), 0))
     configs = tuple(ledger.lattice.configs[c] for c in chosen.configs)
     predicted = tuple(float(s) for s in chosen.seconds)
     named = _named(ledger, certificate, len(configs), _expected(ledger, chosen))
@@ -54,17 +55,20 @@ def certified(ledger: SearchLedger) -> Tuned:
     if not ledger.time.affords("selection"):
         return _tuned(ledger, None)
     ledger.verify_from_now()
-    before = ledger.trials
+    before, begin = ledger.trials, ledger.clock()
     verify(ledger)
     ledger.verified += ledger.trials - before
+    ledger.certify_from_now()
+    if any(r.beside for r in ledger.records):
+        ledger.compared = ledger.clock() - begin
+        ledger.learn(anew=True)
     chosen = ledger.selection()
     found = _tuned(ledger, chosen)
     if chosen is None or not ledger.task.held_out:
         return found
-    ledger.certify_from_now()
     entries, weights, rivals = _hold_out(ledger, chosen), np.array(ledger.task.points.weights), ledger.options.rivals
     certificate = certify(entries, chosen.regrets, weights, rivals)
-    named = _named(ledger, certificate, len(found.configs), found.certificate.expected)
+    named = _named(ledger, _compared(ledger, chosen, certificate), len(found.configs), found.certificate.expected)
     untuned, known = [e.untuned for e in entries if e.untuned is not None], chosen.untuned > 0
     if (entries and not untuned) or not known.any():
         return replace(found, certificate=named)
@@ -76,7 +80,12 @@ def certified(ledger: SearchLedger) -> Tuned:
 
 def verify(ledger: SearchLedger) -> None:
     """Measure each chosen kernel in turns with what would run untuned, at the shapes it is chosen for, until the choice
-    stands: all once, then again; those first where most is to gain."""
+    stands: all once, then again; those first where most is to gain. Where the runner times kernels beside each other, the choice
+    goes by that (judged.py), and by a model that knows all that was measured, so that a log alone tells it again."""
+    runner = ledger.measurer.context.runner
+    if isinstance(runner, RunnerInTurns):
+        compare(ledger, runner)
+        return
     shapes, measurer = verified(ledger.task), ledger.measurer
     order = [shapes[i] for i in np.random.default_rng(ledger.options.seed).permutation(len(shapes))]
     while ledger.verifying:
@@ -85,7 +94,7 @@ def verify(ledger: SearchLedger) -> None:
             return
         before = ledger.trials
         usual = ledger.untuned()
-        rivals = {shape: _rivals(ledger, chosen, usual, shape) for shape in order}
+        rivals = {shape: rivals_at(ledger, chosen, usual, shape) for shape in order}
         taken = [measurer.turns(c, s, t) for s, both in rivals.items() for c, t in both if len(both) > 1]
         wanted = min(TURNS, 1 + min(taken, default=0))
         gain = dict(zip(ledger.task.points.shapes, chosen.untuned / chosen.seconds, strict=True))
@@ -97,14 +106,6 @@ def verify(ledger: SearchLedger) -> None:
         ledger.outdate()
         if ledger.trials == before:
             return
-
-
-def _rivals(ledger: SearchLedger, chosen: Selection, usual: Untuned, shape: Dims) -> list[tuple[TileConfig, int]]:
-    """What is dispatched at a shape and what would run untuned, with their threads; one where they are the same."""
-    configs, root = usual
-    leaf, plain = chosen.leaf(dict(shape)), select(root, dict(shape))
-    both = ((ledger.lattice.configs[chosen.configs[leaf.kernel]], leaf.threads), (configs[plain.kernel], plain.threads))
-    return list(dict.fromkeys((config, threads or ledger.options.threads) for config, threads in both))
 
 
 def _hold_out(ledger: SearchLedger, chosen: Selection) -> list[Entry]:
@@ -227,6 +228,14 @@ def _named(ledger: SearchLedger, certificate: Certificate, kernels: int, expecte
                                    expected=expected)
 
 
+def _compared(ledger: SearchLedger, chosen: Selection, certificate: Certificate) -> Certificate:
+    """With what was timed beside what runs untuned."""
+    usual, judged = ledger.untuned(), ledger.judged()
+    shapes = {s for told in judged.found.values() for s in told} & set(ledger.task.points.shapes)
+    replaced = sum(len(rivals_at(ledger, chosen, usual, s)) > 1 for s in shapes)
+    return msgspec.structs.replace(certificate, compared=len(shapes), replaced=replaced, comparing=ledger.compared)
+
+
 def _expected_untuned(ledger: SearchLedger, found: Tuned) -> tuple[Expected, ...]:
     """`Expected` of the choice, were the default kernels chosen."""
     measured = {(c.config, c.shape, c.threads): c.seconds for c in cells(ledger.records)}
@@ -235,18 +244,22 @@ def _expected_untuned(ledger: SearchLedger, found: Tuned) -> tuple[Expected, ...
     for shape, e in zip(found.shapes, found.certificate.expected, strict=True):
         leaf = select(root, dict(shape))
         here = (config_text(configs[leaf.kernel]), shape, leaf.threads or ledger.options.threads)
-        told.append(msgspec.structs.replace(e, predicted=e.default, measured=measured.get(here, 0.0)))
+        told.append(msgspec.structs.replace(e, predicted=e.default, measured=measured.get(here, 0.0), ratio=0.0, most=0.0))
     return tuple(told)
 
 
 def _expected(ledger: SearchLedger, chosen: Selection) -> tuple[Expected, ...]:
     """What `explain` tells of the choice at each point of the task."""
     measured = {(c.config, c.shape, c.threads): c.seconds for c in cells(ledger.records)}
-    found = []
+    usual, judged, found = ledger.untuned(), ledger.judged(), []
     for s, shape in enumerate(ledger.task.points.shapes):
         leaf = chosen.leaf(dict(shape))
         here = (ledger.lattice.texts[chosen.configs[leaf.kernel]], shape, leaf.threads or ledger.options.threads)
         seconds = float(chosen.seconds[s])
+        plain = select(usual[1], dict(shape))
+        pair = (here[0], here[2]), (config_text(usual[0][plain.kernel]), plain.threads or ledger.options.threads)
+        told = judged.at(pair, shape)
         found.append(Expected(tuple(v for _, v in shape), seconds, measured.get(here, 0.0),
-                              seconds / (1 + float(chosen.regrets[s])), float(chosen.untuned[s])))
+                              seconds / (1 + float(chosen.regrets[s])), float(chosen.untuned[s]),
+                              *(() if told is None else (math.exp(told.mean), math.exp(told.most)))))
     return tuple(found)

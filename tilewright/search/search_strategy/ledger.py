@@ -13,9 +13,10 @@ from tilewright.runtime.program.dispatch import select
 from tilewright.search.cost_model.forms import form_of
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
-from tilewright.search.protocols import KernelAt, Measurement, RunnerOfMany
+from tilewright.search.protocols import KernelAt, Measurement, RunnerInTurns, RunnerOfMany
 from tilewright.search.runner.measurer import MeasureContext, Measurer
 from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.judged import Judged, judged_by
 from tilewright.search.search_strategy.outcome import Progress
 from tilewright.search.search_strategy.reckoner import LocalReckoner, MakeReckoner, Subject
 from tilewright.search.search_strategy.selection import Selection
@@ -34,7 +35,8 @@ class SearchLedger:
 
     reckoner: what follows from the records. focus: factors of the importance of each point, while only a part of the range is
     looked at. most_trials: of this search, while a slot may take no more. gain: what the last proposals promised, as a share of
-    the weighted time. verified: trials of the choice. time: until when what is done now may last: of the search or of its end.
+    the weighted time. verified: trials of the choice. compared: seconds that what is hoped for was
+    timed beside what runs untuned. time: until when what is done now may last: of the search or of its end.
     """
 
     def __init__(self, task: Task, context: MeasureContext, budget: Budget, options: TuneOptions, prior: CostModel | None,
@@ -48,7 +50,7 @@ class SearchLedger:
         self.points = task.points.without(task.held_out).thin(options.points)
         self.reckoner = make(Subject(task, self.points, options, prior), self.form)
         self.focus: Floats | None = None
-        self.gain, self.verified = 1.0, 0
+        self.gain, self.verified, self.compared = 1.0, 0, 0.0
         self.most_trials = math.inf
         self.time = self.measurer.time
         self.time.costs["opening"] = self.clock() - self._started
@@ -136,13 +138,13 @@ class SearchLedger:
         """There are measurements that the evidence does not know."""
         self._outdated = True
 
-    def learn(self) -> None:
-        """Train the model on what is known, when that has grown and there is time."""
+    def learn(self, anew: bool = False) -> None:
+        """Train the model on what is known, when that has grown, or anew, and there is time."""
         self.outdate()
         if not self.time.affords("learn"):
             return
         with self.time.part("learn"):
-            self.reckoner.learn(self.records)
+            self.reckoner.learn(self.records, anew)
 
     def taken(self) -> set[int]:
         """Configurations that were measured or cannot be built."""
@@ -211,8 +213,16 @@ class SearchLedger:
         return math.inf if record is None else record.time
 
     def untuned(self) -> Untuned:
-        """What runs untuned, on several threads from where they were seen to pay."""
+        """What runs untuned. Where nothing is timed beside it, on several threads from where they were seen to pay: else another
+        number of threads takes its place as another kernel does."""
+        if isinstance(self.measurer.context.runner, RunnerInTurns) or any(r.beside for r in self.records):
+            return self.task.untuned()
         return self.task.untuned(thread_bound(self.task, self.options.threads, self.records))
+
+    def judged(self) -> Judged:
+        """What was timed beside what runs untuned says of where others are faster, but for the held-out shapes."""
+        aside = set(self.task.held_out)
+        return judged_by((r for r in self.records if r.shape not in aside), self.untuned(), self.options.threads)
 
     def untuned_at(self, shapes: Iterable[int]) -> list[Place]:
         """What runs untuned at shapes, where the space has it."""

@@ -20,6 +20,7 @@ from tilewright.search.cost_model.measured import refit_device, training_samples
 from tilewright.search.cost_model.model import CostModel
 from tilewright.search.database.records import TuningRecord
 from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.judged import judged_by
 from tilewright.search.search_strategy.propose import Proposal, Proposer
 from tilewright.search.search_strategy.selection import Selection, select_kernels, serves_all
 from tilewright.search.search_strategy.tune_options import TuneOptions
@@ -51,8 +52,8 @@ class Wanted:
 class Reckoner(Protocol):
     """Configurations are numbers of the task's lattice, shapes those of its points."""
 
-    def learn(self, records: Records) -> None:
-        """Train the model, where there is enough more to learn from."""
+    def learn(self, records: Records, anew: bool = False) -> None:
+        """Train the model, where there is enough more to learn from, or anew, whatever there is."""
 
     def evidence(self, records: Records) -> Evidence:
         """What the measurements say at the points."""
@@ -115,15 +116,22 @@ class LocalReckoner:
                                  self.options.shapes_each)
         _ = form.lattice.config_columns  # all that is learned and chosen reads them: they are a part of opening the search
 
-    def learn(self, records: Records) -> None:
+    def learn(self, records: Records, anew: bool = False) -> None:
+        records = self._deciding(records)
         if self.model.prior is not None:
             refit_device(self.form, records, self.model.prior)
         samples = training_samples(self.form, records)
-        if samples is not None and len(samples) >= _GROWTH * self.model.samples:
+        if samples is not None and (anew or len(samples) >= _GROWTH * self.model.samples):
             self.model.fit([samples])
 
+    def _deciding(self, records: Records) -> Records:
+        """Without those at the held-out shapes: they come after the choice, which a later compile is to make again."""
+        aside = set(self.task.held_out)
+        return [r for r in records if r.shape not in aside]
+
     def evidence(self, records: Records) -> Evidence:
-        self._evidence = Evidence.of(self.space, self.points, self.model, records, self.options.thread_choices)
+        deciding = self._deciding(records)
+        self._evidence = Evidence.of(self.space, self.points, self.model, deciding, self.options.thread_choices)
         return self._evidence
 
     def held_out(self, records: Records) -> Evidence:
@@ -135,15 +143,19 @@ class LocalReckoner:
 
     def choice(self, records: Records, usual: Untuned, hopeful: bool) -> Selection | None:
         lattice, evidence = self.form.lattice, self._evidence or self.evidence(records)
+        records = self._deciding(records)
         leading = {lattice.texts[c] for c in evidence.leading(_FINALISTS)}
         defaults = [c for c in map(lattice.number, map(config_text, self.task.defaults())) if c is not None]
         leading |= {lattice.texts[c] for c in defaults}
+        judged = judged_by(records, usual, self.options.threads) if any(r.beside for r in records) else None
+        if judged is not None:
+            leading |= {other for ((other, _), _), shapes in judged.found.items() if any(f.faster for f in shapes.values())}
         full = FeatureSpace(self.form, self.task.points.shapes)
         kept = [r for r in records if r.config in leading]
         if not any(serves_all(full, c) for c in evidence.curves):
             return None
         found = Evidence.of(full, self.task.points, self.model, kept, self.options.thread_choices, defaults)
-        return select_kernels(self.task, usual, full, found, self.options, hopeful)
+        return select_kernels(self.task, usual, full, found, self.options, hopeful, judged)
 
     def propose(self, records: Records, wanted: Wanted) -> list[Proposal]:
         best = self.proposer.believed(self.model, wanted.best, wanted.pending)

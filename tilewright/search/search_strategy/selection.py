@@ -1,7 +1,7 @@
 """Selection: from evidence to the few kernels that are kept and the tree that dispatches among them.
 
-What would run untuned has a head start: another kernel takes its place at a shape only where it is faster beyond what the
-measurements leave open.
+What would run untuned stays wherever no other kernel was found faster beside it (judged.py). Where nothing was timed beside it,
+it has a head start: another kernel takes its place at a shape only where it is faster beyond what the measurements leave open.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tilewright.search.cost_model.feature_space import FeatureSpace
 from tilewright.search.cost_model.pairs import Pairs
 from tilewright.search.search_strategy.aligned_tree import aligned_tree
 from tilewright.search.search_strategy.cover import cover
-from tilewright.search.search_strategy.decision_tree import Choices, dispatch_tree
+from tilewright.search.search_strategy.decision_tree import Choices, dispatch_tree, grafted
 from tilewright.search.search_strategy.evidence import Evidence
+from tilewright.search.search_strategy.judged import Judged, Variant
 from tilewright.search.search_strategy.neighbours import neighbour_regrets
 from tilewright.search.search_strategy.tune_options import TuneOptions
 from tilewright.search.space.array_types import Floats
@@ -40,6 +41,7 @@ _NEARBY = 0.03  # octaves
 # what looks fast.
 _ALONE, _ONCE = 0.3, 0.1
 _NEVER = 1e3  # times the price of what is expected to be slower than the untuned choice, whatever it would save in leaves
+_DEFAULT = -1  # stands in a tree for what runs untuned at each shape
 _KERNELS = 8  # most of a table, where the options name no number
 VERIFIED = 64  # shapes that the chosen kernels are measured at in the end
 
@@ -63,20 +65,25 @@ class Selection:
 
 
 def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Evidence, options: TuneOptions,
-                   hopeful: bool = False) -> Selection:
+                   hopeful: bool = False, judged: Judged | None = None) -> Selection:
     """A cover within half of the regret that is allowed, which leaves the other half to the tree, and its decision tree.
 
     usual: the default kernel. hopeful: what is expected counts, whether it was measured or not: a choice that is yet to be
-    verified.
+    verified. judged: what was timed beside the default kernel; None: nothing was.
     """
     weights = np.array(task.points.weights)
     configs, times = evidence.cautious()
     untuned = _untuned(task, usual, space, evidence)
     late = expected = evidence.cautious(0.0)[1]
-    if not hopeful:
-        doubted = evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
-        late = np.maximum(doubted, _beside(space, evidence, configs, untuned))
-    priced = _priced(configs, times, late, untuned, evidence.threads)
+    if judged is not None and not hopeful:
+        priced = np.where(_faster(task, space, evidence, untuned, judged), expected, _NEVER * expected)
+    else:
+        if not hopeful:
+            doubted = evidence.cautious(_DOUBT)[1] * (1 + _unseen(task, space, evidence, configs, untuned))
+            late = np.maximum(doubted, _beside(space, evidence, configs, untuned))
+        priced = _priced(configs, times, late, untuned, evidence.threads)
+    if judged is not None and hopeful:
+        priced = priced * _untried(space, evidence, untuned, judged, options.max_regret)
     if not hopeful:
         priced = np.where(_slower(expected, configs, untuned), _NEVER * priced, priced)
     least = priced.min(axis=2)
@@ -84,13 +91,17 @@ def select_kernels(task: Task, usual: Untuned, space: FeatureSpace, evidence: Ev
     everywhere = [i for i in range(len(configs)) if serves_all(space, configs[i])]
     if not set(chosen) & set(everywhere):
         chosen.append(min(everywhere, key=lambda i: float(least[i] @ weights)))
-    kept = priced[chosen]
     offered = tuple(Leaf(k, 0 if t == max(evidence.threads) else t) for k in range(len(chosen)) for t in evidence.threads)
-    variants = kept.transpose(0, 2, 1).reshape(len(offered), -1)
+    variants = priced[chosen].transpose(0, 2, 1).reshape(len(offered), -1)
+    default = None if judged is None else _default_tree(usual, space, configs, chosen, options)
+    if default is not None:
+        offered, variants = (Leaf(_DEFAULT), *offered), np.vstack([_default_times(priced, configs, untuned), variants])
     expressions = [*map(Expr.dim, task.workload.dims), *space.lattice.extents.values()]
     choices = Choices(task.points.shapes, variants, weights, offered)
     root = aligned_tree(task.workload, choices, expressions, options.max_regret) if space.form.whole_vectors else \
         dispatch_tree(choices, expressions, options.max_regret)
+    if default is not None:
+        root = grafted(root, _DEFAULT, default)
     used = sorted({leaf.kernel for leaf in leaves(root)} | {_fallback(space, configs, chosen)})
     root = renumbered(root, {k: i for i, k in enumerate(used)})
     final = tuple(configs[chosen[k]] for k in used)
@@ -214,6 +225,81 @@ def _slower(expected: Floats, configs: Sequence[int], untuned: Sequence[_Plain |
         if u is not None:
             found[row[u.config], s, u.column] = False
     return np.asarray(found)
+
+
+def _faster(task: Task, space: FeatureSpace, evidence: Evidence, untuned: Sequence[_Plain | None], judged: Judged) -> np.ndarray:
+    """[configuration, shape, thread choice]: is it what runs untuned there, or was it found faster beside that?"""
+    row, column = _rows(space, evidence), {t: i for i, t in enumerate(evidence.threads)}
+    found = np.zeros((len(row), len(space.shapes), len(column)), np.bool_)
+    apart, stands, numbers = _apart(space), set(verified(task)), {shape: i for i, shape in enumerate(space.shapes)}
+    reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
+    places = _places(space, evidence, untuned)
+    for other, usual in judged.found:
+        if other[0] in row and other[1] in column and usual in places:
+            shapes = places[usual]
+            found[row[other[0]], shapes, column[other[1]]] = judged.is_faster((other, usual), numbers, apart, reach)[shapes]
+    for s, plain in enumerate(untuned):
+        if plain is None:
+            found[:, s] = True
+        else:
+            found[row[space.lattice.texts[plain.config]], s, plain.column] = True
+    return found
+
+
+def _untried(space: FeatureSpace, evidence: Evidence, untuned: Sequence[_Plain | None], judged: Judged, regret: float) -> Floats:
+    """[configuration, shape, thread choice]: by how much to take it longer. What was compared often enough and not found faster
+    is not hoped for any more; and where something was found faster, what was not tried is to save more than the regret that is
+    allowed: comparing it takes time from other shapes."""
+    row, column = _rows(space, evidence), {t: i for i, t in enumerate(evidence.threads)}
+    found, places = np.ones((len(row), len(space.shapes), len(column))), _places(space, evidence, untuned)
+    known: dict[int, list[tuple[int, int, float]]] = {}
+    for (other, usual), told in judged.found.items():
+        for s in places.get(usual, ()) if other[0] in row and other[1] in column else ():
+            if (here := told.get(space.shapes[s])) is not None:
+                price = _NEVER if here.settled and not here.faster else 1.0 if here.faster else 1 + regret
+                known.setdefault(s, []).append((row[other[0]], column[other[1]], price))
+    for s, tried in known.items():
+        if any(price == 1.0 for _, _, price in tried):
+            found[:, s] = 1 + regret
+        for c, t, price in tried:
+            found[c, s, t] = price
+    return found
+
+
+def _places(space: FeatureSpace, evidence: Evidence, untuned: Sequence[_Plain | None]) -> dict[Variant, list[int]]:
+    """What runs untuned, and at which shapes."""
+    found: dict[Variant, list[int]] = {}
+    for s, plain in enumerate(untuned):
+        if plain is not None:
+            found.setdefault((space.lattice.texts[plain.config], evidence.threads[plain.column]), []).append(s)
+    return found
+
+
+def _rows(space: FeatureSpace, evidence: Evidence) -> dict[str, int]:
+    """Text of each configuration of the evidence, in the order of `Evidence.cautious`."""
+    return {space.lattice.texts[c]: i for i, c in enumerate(sorted(evidence.curves))}
+
+
+def _default_tree(usual: Untuned, space: FeatureSpace, configs: Sequence[int], chosen: list[int],
+                  options: TuneOptions) -> Node | None:
+    """The tree of what runs untuned over positions in `chosen`, to which it adds what that lacks; None where the space does not
+    have all of it, or these are more kernels than may be."""
+    defaults, root = usual
+    reached = sorted({leaf.kernel for leaf in leaves(root)})
+    numbers = {k: space.lattice.number(config_text(defaults[k])) for k in reached}
+    row = {c: i for i, c in enumerate(configs)}
+    rows = {k: row[n] for k, n in numbers.items() if n is not None and n in row}
+    every = list(dict.fromkeys([*chosen, *rows.values()]))
+    if len(rows) < len(reached) or (options.max_kernels is not None and len(every) > options.max_kernels):
+        return None
+    chosen[:] = every
+    return renumbered(root, {k: every.index(r) for k, r in rows.items()})
+
+
+def _default_times(priced: Floats, configs: Sequence[int], untuned: Sequence[_Plain | None]) -> Floats:
+    """[shape]: of what runs untuned; infinite where nothing is known of that."""
+    row = {c: i for i, c in enumerate(configs)}
+    return np.array([np.inf if u is None else priced[row[u.config], s, u.column] for s, u in enumerate(untuned)])
 
 
 def serves_all(space: FeatureSpace, config: int) -> bool:

@@ -193,8 +193,8 @@ class RayReckoner:
         self._sent = 0
         self._local: LocalReckoner | None = None
 
-    def learn(self, records: Records) -> None:
-        self._asked(records, "learn")
+    def learn(self, records: Records, anew: bool = False) -> None:
+        self._asked(records, "learn", anew)
 
     def evidence(self, records: Records) -> Evidence:
         found: Evidence = self._asked(records, "evidence")

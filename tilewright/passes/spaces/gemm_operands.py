@@ -7,7 +7,7 @@ with them, A the other one. The families' plans say the same of the IR (families
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.passes.spaces.workload import Factor, Workload, told_once
 from tilewright.runtime.limits import BYTE_FLOATS, GpuLimits
@@ -63,7 +63,26 @@ class Gemm:
     @told_once
     def of(workload: Workload) -> Gemm | None:
         """As host families see it; None where the workload has no factors or no columns."""
-        column = column_loop(workload)
+        return Gemm._along(workload, column_loop(workload))
+
+    @staticmethod
+    @told_once
+    def turned(workload: Workload) -> Gemm | None:
+        """With the one loop of rows as columns, and all columns as rows; None where there is no such loop, windows pass over what
+        is read, or the factor of the rows is contiguous along no loop."""
+        gemm = Gemm.of(workload)
+        if gemm is None or len(gemm.rows) != 1 or gemm.a is gemm.b or any(o.panel for o in workload.inputs) \
+                or any(workload.loops[window.tap].extent != _ONE for window in workload.windows):
+            return None
+        found = Gemm._along(workload, gemm.rows[0])
+        if found is None or found.b is not gemm.a:
+            return None
+        long = [d for d in _of_role(workload, "k") if workload.loops[d].extent != _ONE]
+        found = replace(found, last=next(iter(reversed(long)), found.last))
+        return found if found.b_in_place or found.b_transposed else None
+
+    @staticmethod
+    def _along(workload: Workload, column: int | None) -> Gemm | None:
         varying = [f for f in workload.factors[:2] if column in f.loops]
         if column is None or not varying:
             return None

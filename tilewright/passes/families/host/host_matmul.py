@@ -70,7 +70,7 @@ def tile(frame: KernelFrame, config: HostMatmulConfig, tiler: Tiler) -> None:
 def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps | None, HostMatmulConfig]:
     """The plan, the taps that are taken one by one, the configuration that is emitted. ValueError where panels do not fit what is
     prepacked."""
-    plan = Plan.of(frame)
+    plan = Plan.of(frame, config.turned)
     taps = Taps.of(frame, plan) if config.taps else None
     plan = taps.plan if taps is not None else plan
     possible = _possible(config, plan)

@@ -47,7 +47,8 @@ class HostMatmulConfig(TileConfig):
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
     is read. columns_outer: all points of the shared loops meet a group of panels before the next group, for columns that data
-    name and neighbours have in common.
+    name and neighbours have in common. turned: the rows' one loop lies along the vectors, and every column of all points of the
+    shared loops is a row; for columns that fill no vector.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -70,6 +71,7 @@ class HostMatmulConfig(TileConfig):
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
     columns_outer: bool = shared(False)
+    turned: bool = shared(False)
 
     @property
     def columns(self) -> int:
@@ -109,7 +111,17 @@ class Extents:
     @staticmethod
     @told_once
     def of(workload: Workload) -> Extents:
-        gemm, column = Gemm.of(workload), column_loop(workload)
+        return Extents._of(workload, Gemm.of(workload), column_loop(workload))
+
+    @staticmethod
+    @told_once
+    def turned(workload: Workload) -> Extents | None:
+        """With the rows' loop along the vectors; None where it cannot be."""
+        gemm = Gemm.turned(workload)
+        return None if gemm is None else Extents._of(workload, gemm, gemm.column)
+
+    @staticmethod
+    def _of(workload: Workload, gemm: Gemm | None, column: int | None) -> Extents:
         rows = workload.size("m")
         if gemm is not None:
             rows = Expr.of(1)
@@ -160,7 +172,9 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
 
 def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> str | None:
     """The rule that the configuration breaks, or None."""
-    extents = Extents.of(workload)
+    extents = Extents.turned(workload) if config.turned else Extents.of(workload)
+    if extents is None or (config.turned and (config.side > 1 or config.taps or config.tiles or config.kc or config.stream)):
+        return "turned: rows are one loop that lies along the vectors of whole sums in registers"
     size = extents.element_bytes
     if workload.kind is not Kind.CONTRACTION:
         return f"contraction: the workload is {workload.kind.value}"

@@ -25,7 +25,9 @@ def extents(workload: Workload) -> dict[str, Expr]:
 
 
 def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> KernelCost:
-    size = Extents.of(workload).element_bytes
+    seen = (Extents.turned(workload) if config.turned else None) or Extents.of(workload)
+    rows, columns = ("columns", "rows") if config.turned else ("rows", "columns")
+    size = seen.element_bytes
     factor = 4 // config.side if config.side > 1 else size  # bytes of a value of k
     sums = config.mr * config.nv
     chunk = config.mc // config.mr
@@ -38,18 +40,18 @@ def kernel_cost(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     registers = sums + config.nv + 1
     copies = config.pack is Pack.PANEL
     along = "tap" if config.taps else "depth"
-    cycles, floor = _cycles(config, workload, limits)
+    cycles, floor = _cycles(config, seen, limits)
     share = sums / 2 / cycles * min(1.0, config.lanes * size / limits.vector_bytes)
     return KernelCost(
         coordinates=coordinates,
-        tiles={"rows": config.mr, "columns": config.columns},
-        pads={"columns": config.lanes},
-        least={"rows": max(1, round(floor / cycles * config.mr))},
-        halved={"rows": 0 if config.exact_tails or config.tiles else 1},
-        units={"batch": 1, "rows": config.mc, "columns": config.columns * config.panels},
-        partial={"columns": _partial(config) / (cycles / config.nv)},
+        tiles={rows: 1 if config.turned else config.mr, columns: config.columns},
+        pads={columns: config.lanes},
+        least={rows: max(1, round(floor / cycles * config.mr))},
+        halved={rows: 0 if config.exact_tails or config.tiles else 1},
+        units={"batch": 1, rows: config.mc, columns: config.columns * config.panels},
+        partial={columns: _partial(config) / (cycles / config.nv)},
         rate=share * _taps_gain(config, workload),
-        copied=Footprint(config.columns * factor, "depth") if copies or Extents.of(workload).transposed else None,
+        copied=Footprint(config.columns * factor, "depth") if copies or seen.transposed else None,
         footprints={
             "panel": Footprint(config.columns * factor, along),
             "row_block": Footprint(config.mr * factor, along),
@@ -85,9 +87,8 @@ def _partial(config: HostMatmulConfig) -> float:
     return max(config.mr * vectors / 2, (config.mr + vectors) / _LOADS, _LEAST) / vectors
 
 
-def _cycles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> tuple[float, float]:
+def _cycles(config: HostMatmulConfig, seen: Extents, limits: HostLimits) -> tuple[float, float]:
     """Cycles of the register block for one step of k, a value or a word; the part that fewer rows would not shorten."""
-    seen = Extents.of(workload)
     depth = seen.depth.constant
     factor = 4 // config.side if config.side > 1 else seen.element_bytes
     beyond = depth is None or depth * config.columns * factor > limits.l1

@@ -21,6 +21,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     word_of,
 )
 from tilewright.passes.spaces.host.host_matmul_reading import Reading, rows_of_fetching
+from tilewright.passes.spaces.host.host_matmul_turned import with_turned
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
@@ -165,7 +166,8 @@ class _Defaults:
             cases, otherwise = [(most, _outer(c)) for most, c in cases], _outer(otherwise)
         found = padded_windows(self.workload)
         if not found or otherwise.copy_rows or otherwise.stream:
-            return self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
+            choice = self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
+            return with_turned(self.workload, self.limits, choice, self.at.chunk_rows)
         many = self._tapped(otherwise)
         if self._taps_pay(0):
             few = [(most, self._tapped(c)) for most, c in cases if not c.stream]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.contraction import product_of
+from tilewright.passes.analysis.contraction import linear_terms, product_of
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
@@ -100,6 +100,8 @@ class _Rewriter:
                     self._convolve(op, self._image(op.operands[0]), *steps_of(op))
             elif self._is_short(op) or self._is_volume(op) or self._is_swapped(op):
                 self._over_filters(op)
+            elif op.name == _SEQUENCE and _is_pixelwise(op):
+                self._product(op, op.operands[0])
             elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
                     self._back(op, self._window_made(op, self._image(op.operands[0]), self._start(op)))
@@ -171,13 +173,13 @@ class _Rewriter:
     def _product(self, op: ir.Operation, image: ir.Value) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""
         filters = inputs(op)[1]
-        n, c, h, w = self.views.shapes.dims(image)
-        f = self.views.shapes.dims(filters)[0]
-        ins = [self.views.reshape(image, [n, c, h * w]), self.views.reshape(filters, [f, c])]
-        start = self.views.reshape(inits(op)[0], [n, f, h * w])
+        n, c, *axes = self.views.shapes.dims(image)
+        f, pixels = self.views.shapes.dims(filters)[0], product(axes)
+        ins = [self.views.reshape(image, [n, c, pixels]), self.views.reshape(filters, [f, c])]
+        start = self.views.reshape(inits(op)[0], [n, f, pixels])
         maps = [loop_map(4, 0, 3, 2), loop_map(4, 1, 3), loop_map(4, 0, 1, 2)]
         made = rebuild(op, ins, [start], maps, ["parallel", "parallel", "parallel", "reduction"])
-        self._replace(op, self.views.reshape(made.results[0], [n, f, h, w]))
+        self._replace(op, self.views.reshape(made.results[0], [n, f, *axes]))
 
     def _convolve(self, op: ir.Operation, image: ir.Value, strides: Sequence[int], dilations: Sequence[int]) -> None:
         """Of a channels-last image. Loops image, row, column, filter, then window row, window column, channel."""
@@ -418,6 +420,13 @@ def _wanted(value: ir.Value) -> bool:
         if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
             return True
     return False
+
+
+def _is_pixelwise(op: ir.Operation) -> bool:
+    """A convolution over one axis whose window is one place, with steps of one."""
+    image, _, result = maps_of(op)
+    steps = linear_terms(image.results[2]) or {}
+    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1] and steps.get(position(result.results[2])) == 1
 
 
 def _is_elementwise(op: ir.Operation) -> bool:

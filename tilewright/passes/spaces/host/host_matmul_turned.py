@@ -16,7 +16,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
-COPY = 1.75  # products of a vector for each of its lanes that copying a transposed vector takes as long as
+COPY = 0.5  # products of a vector for each of its lanes that copying a transposed vector takes as long as, about
 _QUARTERS = (1, 2, 3)  # of a vector, up to which columns are told apart
 
 

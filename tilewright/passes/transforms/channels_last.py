@@ -9,7 +9,7 @@ a result that is written channels last. A 1x1 convolution of enough pixels is a 
 and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place
 each, whose result is copied (phased_convolution.py). Convolutions over volumes follow where they have many channels. Images of
 few channels, such as colours, are read as they are by a convolution whose result no other reads. Convolutions over one axis
-have filters along the vectors where their rows are short.
+have filters along the vectors where their rows are short, and are products likewise where their window is one place.
 """
 
 from __future__ import annotations
@@ -425,8 +425,9 @@ def _wanted(value: ir.Value) -> bool:
 def _is_pixelwise(op: ir.Operation) -> bool:
     """A convolution over one axis whose window is one place, with steps of one."""
     image, _, result = maps_of(op)
-    steps = linear_terms(image.results[2]) or {}
-    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1] and steps.get(position(result.results[2])) == 1
+    steps, along = linear_terms(image.results[2]) or {}, position(result.results[2])
+    one_place = list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1]
+    return one_place and along is not None and steps.get(along) == 1
 
 
 def _is_elementwise(op: ir.Operation) -> bool:

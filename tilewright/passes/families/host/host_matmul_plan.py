@@ -45,17 +45,13 @@ class Plan:
 
     @staticmethod
     def of(kernel: KernelFrame, turned: bool = False) -> Plan:
-        """ValueError when the region is no contraction with elementwise ops around it. turned: with the loop of rows, which has to
-        be one, along the vectors."""
+        """ValueError when the region is no contraction with elementwise ops around it. turned: with the loop of rows, which
+        has to be one, along the vectors."""
         fused = FusedContraction.of(kernel.ops(), kernel.results, kernel.shapes)
         unit = kernel.result_slot(0).unit
         column = fused.fast_loop(lambda axis: axis == unit)
         if column is None:
             raise ValueError(f"{fused.view.op.name} at {fused.view.op.location}: no loop runs along an axis of the result")
-        import os
-        if os.environ.get("SWAP"):
-            rows = [d for d in fused.view.parallel if d not in fused.view.loops_of(_wide(fused.view, column)) and d != column]
-            if len(rows) == 1: column = rows[0]
         plan = Plan.along(kernel, fused.view, column, fused.places, fused.heavy)
         if not turned:
             return plan

@@ -108,3 +108,27 @@ class Volumes(nn.Module):
 
 def test_volumes_at_the_places_of_a_grid() -> None:
     check(Volumes().eval(), *((torch.randn(n, 2, 3, 4, 5), torch.rand(n, 2, 3, 1, 3) * 3 - 1.5) for n in (3, 1, 5)))
+
+
+class Bags(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.bags = nn.EmbeddingBag(20, 6, **options)
+
+    def forward(self, indices: Any, offsets: Any) -> Any:
+        return self.bags(indices, offsets)
+
+
+@pytest.mark.parametrize("options", [{"mode": "sum", "padding_idx": 3}, {"mode": "mean", "include_last_offset": True},
+                                     {"mode": "max"}, {"mode": "mean", "padding_idx": 0}])  # fmt: skip
+def test_bags_of_rows_of_a_table(options: dict[str, Any]) -> None:
+    """Empty ones among them."""
+    model = Bags(**options).eval()
+    sizes = ({0: Dim("n", min=1, max=64)}, {0: Dim("bags", min=2, max=9)})
+    given = [[2, 3, 1], [1, 1], [0, 5, 1, 0]]
+    inputs = [(torch.randint(0, 20, (sum(counts),)), torch.tensor([0, *counts]).cumsum(0)) for counts in given]
+    if "include_last_offset" not in options:
+        inputs = [(indices, offsets[:-1]) for indices, offsets in inputs]
+    fn = tw.compile(model, args=inputs[0], dynamic_shapes=sizes)
+    for indices, offsets in inputs:
+        torch.testing.assert_close(fn(indices, offsets), model(indices, offsets).detach(), rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ from tilewright.compiler.frontends.torch.operators import (  # noqa: F401
     contractions,
     convolution,
     creation,
+    embedding_bags,
     indexing,
     linear_algebra,
     normalization,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.passes.analysis.contraction import linear_terms, product_of
+from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.base import Pass
 from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
@@ -100,7 +100,7 @@ class _Rewriter:
                     self._convolve(op, self._image(op.operands[0]), *steps_of(op))
             elif self._is_short(op) or self._is_volume(op) or self._is_swapped(op):
                 self._over_filters(op)
-            elif op.name == _SEQUENCE and _is_pixelwise(op):
+            elif op.name == _SEQUENCE and is_pointwise(op):
                 self._product(op, op.operands[0])
             elif is_window(op):
                 if self._known(op.operands[0]) is not None or self._narrow(op):
@@ -420,14 +420,6 @@ def _wanted(value: ir.Value) -> bool:
         if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
             return True
     return False
-
-
-def _is_pixelwise(op: ir.Operation) -> bool:
-    """A convolution over one axis whose window is one place, with steps of one."""
-    image, _, result = maps_of(op)
-    steps, along = linear_terms(image.results[2]) or {}, position(result.results[2])
-    one_place = list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1]
-    return one_place and along is not None and steps.get(along) == 1
 
 
 def _is_elementwise(op: ir.Operation) -> bool:

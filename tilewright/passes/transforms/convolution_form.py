@@ -9,8 +9,9 @@ CONVOLUTION = "linalg.conv_2d_nchw_fchw"
 
 
 def is_pointwise(op: ir.Operation) -> bool:
-    """A window of one pixel, with steps of one."""
-    return list(ir.RankedTensorType(op.operands[1].type).shape)[2:] == [1, 1] and steps_of(op)[0] == [1, 1]
+    """A window of one pixel, with steps of one, along any number of axes."""
+    window = list(ir.RankedTensorType(op.operands[1].type).shape)[2:]
+    return window == [1] * len(window) == steps_of(op)[0]
 
 
 def is_convolution(op: ir.Operation, axes: int = 2, swapped: bool = False) -> bool:
@@ -32,9 +33,9 @@ def is_convolution(op: ir.Operation, axes: int = 2, swapped: bool = False) -> bo
 
 
 def steps_of(op: ir.Operation) -> tuple[list[int], list[int]]:
-    """Strides and dilations of a convolution along rows and columns."""
+    """Strides and dilations of a convolution along each axis of its window."""
     image, filters, result = maps_of(op)
     terms = [linear_terms(e) or {} for e in list(image.results)[2:]]
-    moved = [[position(m.results[2 + i]) for i in range(2)] for m in (result, filters)]
+    moved = [[position(m.results[2 + i]) for i in range(len(terms))] for m in (result, filters)]
     strides, dilations = ([found[d] for found, d in zip(terms, loops, strict=True) if d is not None] for loops in moved)
     return strides, dilations

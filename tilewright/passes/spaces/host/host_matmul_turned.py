@@ -16,7 +16,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
-COPY = 0.5  # products of a vector for each of its lanes that copying a transposed vector takes as long as, about
+_COPY = 0.5  # products of a vector for each of its lanes that copying a transposed vector takes as long as, about
 _QUARTERS = (1, 2, 3)  # of a vector, up to which columns are told apart
 
 
@@ -37,12 +37,18 @@ def with_turned(workload: Workload, limits: HostLimits, choice: tuple[tuple[Host
     cases: list[tuple[int, Node]] = []
     for quarters in _QUARTERS:
         columns = lanes * quarters // 4
-        least = int(COPY * lanes / (lanes - columns)) + 1
-        if columns and points.constant is None:
-            cases.append((columns, switch(str(points), [(least - 1, root)], Leaf(len(configs)))))
-        elif columns:
-            cases.append((columns, root if (points.constant or 0) < least else Leaf(len(configs))))
+        least = int(_COPY * lanes / (lanes - columns)) + 1
+        if columns:
+            few = [(least - 1, root)] if least > 1 else []
+            cases.append((columns, _node(points, few, Leaf(len(configs)))))
     return (*configs, config), switch(str(extents.columns), cases, root)
+
+
+def _node(points: Expr, few: list[tuple[int, Node]], otherwise: Node) -> Node:
+    """By the number of points; only what is taken where that is known."""
+    if points.constant is None:
+        return switch(str(points), few, otherwise)
+    return next((node for most, node in few if (points.constant or 0) <= most), otherwise)
 
 
 def _points(workload: Workload) -> Expr:

@@ -170,6 +170,9 @@ def test_shapes_between_go_by_the_two_nearest() -> None:
     apart = np.abs(at[:, None] - at[None])
     found = judged(ratios).is_faster(PAIR, {s: i for i, s in enumerate(shapes)}, apart, np.full(len(at), 5.0))
     assert found.tolist() == [True, True, True, False, False, True, False]  # the last one is farther from all than `reach`
+    little = [(rows, within, 0.975 if rows == 6 else ratio) for rows, within, ratio in ratios]
+    found = judged(little).is_faster(PAIR, {s: i for i, s in enumerate(shapes)}, apart, np.full(len(at), 5.0))
+    assert found.tolist() == [True, False, True, False, False, True, False]  # what is gained at six rows may be lost at four
     assert not Judged({}).is_faster(PAIR, {}, apart, np.full(len(at), 5.0)).any()
 
 

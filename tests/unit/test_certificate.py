@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import Leaf
-from tilewright.search.search_strategy.certify import Entry, Rounds, certify, intervals, measure_entry, one_by_one
+from tilewright.search.search_strategy.certify import Entry, Rounds, certify, errors, intervals, measure_entry, one_by_one
 from tilewright.search.search_strategy.evidence import Seen
 from tilewright.search.search_strategy.final_choice import _least_known, _once
 from tilewright.search.search_strategy.neighbours import neighbour_regrets
@@ -78,6 +78,13 @@ def test_intervals_hold_what_another_time_shows(apart: float) -> None:
         widths.append(mean[1] - mean[0])
     assert min(held.values()) >= 90, held
     assert np.mean(widths) < 0.012 + 2.5 * apart
+
+
+def test_a_shape_whose_times_are_far_apart_is_less_sure_than_others() -> None:
+    rng = np.random.default_rng(2)
+    made = [taken(0.1, n, 0.06 if n == 3 else 0.0, 3, rng) for n in range(8)]
+    error = errors(made)
+    assert error[3] > 1.5 * max(np.delete(error, 3)) and np.ptp(np.delete(error, 3)) < 0.1 * error[3]
 
 
 def test_each_shape_is_measured_at_two_times_before_the_worst_is() -> None:

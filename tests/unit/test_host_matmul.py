@@ -14,8 +14,7 @@ from matmul_workloads import AVX2, AVX512, LAYOUTS, check, described, generic, m
 from tilewright.passes.spaces.family_registry import config_text
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, panel_block, register_block
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, space, why_invalid
-from tilewright.passes.spaces.host.host_matmul_heuristics import default
-from tilewright.passes.spaces.host.host_matmul_reading import rows_of_fetching
+from tilewright.passes.spaces.host.host_matmul_heuristics import Thresholds, default
 from tilewright.passes.spaces.workload import Operand, Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.host.host_cpu import cpu_features
@@ -334,12 +333,15 @@ def test_columns_are_streamed_then_copied_or_read_in_place() -> None:
     assert [rows[slow, 1024, m] for m in (2, 24)] == [streamed, copied]
 
 
-@pytest.mark.parametrize(("limits", "rows"), [(AVX2, 3), (AVX512, 6), (dataclasses.replace(AVX512, multiply_adds=1), 3)])
-def test_prepacked_panels_are_not_fetched_ahead_while_they_are_waited_for(limits: HostLimits, rows: int) -> None:
-    for m, prefetch in ((1, 0), (rows, 0), (rows + 1, 16)):
-        configs, root = default(prepacked_work("M", 16), limits)
-        assert configs[select(root, {"M": m}).kernel].prefetch == prefetch
-    assert {c.prefetch for c in default(prepacked_work(64, 16), limits)[0]} == {16}
+@pytest.mark.parametrize(("limits", "tile"), [(AVX2, 16), (AVX512, 64)])
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_prepacked_panels_are_fetched_ahead_for_all_but_a_few_rows(limits: HostLimits, tile: int, rows: int) -> None:
+    thresholds = Thresholds(unfetched_rows=rows)
+    configs, root = default(prepacked_work("M", tile), limits, thresholds)
+    for m in (1, 2, 4, 5, 128):
+        chosen = configs[select(root, {"M": m}).kernel]
+        assert chosen.prefetch == (0 if m <= rows else 16) and (m > rows or chosen.mr == rows)
+    assert {c.prefetch for c in default(prepacked_work(64, tile), limits, thresholds)[0]} == {16}
 
 
 def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> None:
@@ -387,14 +389,6 @@ def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None
     assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
     assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
     assert {(c.mr, c.nv, c.prefetch) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2, 32)}
-
-
-def test_a_few_rows_read_panels_of_a_near_cache_as_the_hardware_fetches_them() -> None:
-    for limits, tile in ((AVX2, 16), (AVX512, 64)):
-        configs, root = default(prepacked_work("M", tile), limits)
-        few, most = configs[0], rows_of_fetching(limits)
-        assert (few.mr, few.prefetch) == (most, 0) and {c.prefetch for c in configs[1:]} == {16}
-        assert [select(root, {"M": m}).kernel for m in (1, most, most + 1)] == [0, 0, 1]
 
 
 def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:

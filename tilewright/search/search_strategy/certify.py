@@ -15,6 +15,7 @@ from tilewright.search.space.shapes import Dims
 _SHARE = 0.9
 DEVIATIONS = 2.0  # of an interval to each side
 _MEDIAN = 1.25  # deviations of a median over those of a mean
+_MEDIAN_OF = 3  # rounds at least, whose median passes over one that was disturbed
 _FEW = 8  # rounds, below which quartiles tell nothing of their noise
 POOLED = 4  # rounds that the noise of the other shapes counts for in that of one, and times that PLACES counts for
 TakeRounds = Callable[[Sequence[Leaf], Dims, int], Sequence[Sequence[float]]]  # so many rounds of seconds of each, or fewer
@@ -87,13 +88,21 @@ class Rounds:
         if not turns or not np.all(np.isfinite(rounds[:, 0])) or (len(self.timed) > 1 and np.isfinite(rounds[0]).sum() < 2):
             return None
         ratios = rounds / rounds[:, :1]
-        seconds = rounds[:, 0].min() * np.median(ratios, axis=0)
+        seconds = rounds[:, 0].min() * self._middle(ratios)
         logs = np.log(ratios[:, 1:][:, np.isfinite(ratios[:, 1:]).all(axis=0)])
         deviation = float(np.sqrt((_deviations(logs) ** 2).mean())) if logs.size and turns > 1 else 0.0
         place = None if self.usual is None else self.timed.index(self.usual)  # no further than the second
         known = None if place is None or not np.isfinite(seconds[place]) else place
         timed = tuple(float(s) for s in seconds if np.isfinite(s))
         return Entry(self.shape, timed, deviation, turns, known, len(self._begins), self._apart(logs, deviation))
+
+    def _middle(self, ratios: Floats) -> Floats:
+        """Of the ratios of all rounds: the mean of the medians of each time, so that a time counts once, however many rounds it
+        had; of times too short for a median, that of all rounds."""
+        times = np.split(ratios, self._begins[1:])
+        if min(map(len, times)) < _MEDIAN_OF:
+            return np.asarray(np.median(ratios, axis=0))
+        return np.asarray(np.exp(np.mean([np.log(np.median(t, axis=0)) for t in times], axis=0)))
 
     def _apart(self, logs: Floats, deviation: float) -> float:
         """`Entry.apart`, of the logarithms of all ratios: [round, rival]."""
@@ -174,7 +183,8 @@ def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
 
 def errors(entries: Sequence[Entry]) -> Floats:
     """The deviation of each entry's regret from what another time will show. Its noise is its own, and the fewer rounds tell of
-    it, the more that of all; what differs from time to time is in those that were taken, and in the other one."""
+    it, the more that of all; what differs from time to time, likewise its own the more times tell of it, is in those that were
+    taken, and in the other one."""
     told = [e for e in entries if len(e.seconds) > 1 and e.turns > 1]
     rounds = np.array([e.turns - 1 for e in told])
     pooled = float(rounds @ np.array([e.deviation**2 for e in told]) / rounds.sum()) if told else 0.0
@@ -184,6 +194,15 @@ def errors(entries: Sequence[Entry]) -> Floats:
     for e in entries:
         known = e.turns - 1 if len(e.seconds) > 1 else 0
         noise = (POOLED * pooled + known * e.deviation**2) / (POOLED + known)
-        drawn = max(apart, PLACES**2) * (1 + 1 / e.times)
+        own = (POOLED * apart + (e.times - 1) * _sure(e)) / (POOLED + e.times - 1)
+        drawn = max(own, PLACES**2) * (1 + 1 / e.times)
         found.append(np.sqrt(_MEDIAN**2 * noise / e.turns + drawn) * (1 + e.regret))
     return np.array(found)
+
+
+def _sure(entry: Entry) -> float:
+    """By how much its times are further apart than the noise of rounds alone lets so few of them be, with one deviation."""
+    if entry.times < 2:
+        return 0.0
+    chance = (_MEDIAN * entry.deviation) ** 2 * entry.times / entry.turns * np.sqrt(2 / (entry.times - 1))
+    return max(0.0, entry.apart - float(chance))

@@ -5,7 +5,8 @@ its own), is drawn about that shape's own mean, one where inputs begin cache lin
 do. Its deviation is the shape's own as far as several requests tell it, and else that of the middle one of all that were
 compared. A kernel is faster where, wherever inputs lie, the mean is below a ratio of one by two deviations, and what one more
 request would find by two of its own is no more than PROMISED above one: a caller's operands lie in one place for long. Shapes
-where the two were not compared go by the two nearest where they were.
+where the two were not compared go by the two nearest where they were, which have to tell more: that the mean is below one by
+PROMISED.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class Found:
         return self.mean_most < 0 and self.most < PROMISED
 
     @property
+    def faster_nearby(self) -> bool:
+        """Is it so much faster that it is so at shapes nearby too, where it may gain less?"""
+        return self.faster and self.mean_most < -PROMISED
+
+    @property
     def settled(self) -> bool:
         """Would no more requests be taken?"""
         open_ = self.mean < 0 and not self.faster
@@ -97,15 +103,16 @@ class Judged:
 
         numbers: of the shapes. apart: [shape, shape] distances. reach: [shape] within which the pair must have been compared.
         """
-        known = [(numbers[shape], found.faster) for shape, found in self.found.get(pair, {}).items() if shape in numbers]
+        known = [(numbers[shape], found) for shape, found in self.found.get(pair, {}).items() if shape in numbers]
         if not known:
             return np.zeros(len(apart), np.bool_)
-        places, faster = np.array([n for n, _ in known]), np.array([f for _, f in known])
+        places = np.array([n for n, _ in known])
+        faster, nearby = (np.array([getattr(f, name) for _, f in known]) for name in ("faster", "faster_nearby"))
         distance = apart[:, places]
         order = np.argsort(distance, axis=1, kind="stable")[:, :2]
         nearest = np.take_along_axis(distance, order, axis=1)[:, 0]
         here = nearest == 0
-        return np.asarray((nearest <= reach + 1e-9) & np.where(here, faster[order[:, 0]], faster[order].all(axis=1)))
+        return np.asarray((nearest <= reach + 1e-9) & np.where(here, faster[order[:, 0]], nearby[order].all(axis=1)))
 
 
 def judged_by(records: Iterable[TuningRecord], usual: Untuned, threads: int) -> Judged:

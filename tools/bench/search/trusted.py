@@ -60,7 +60,7 @@ class Again(msgspec.Struct, frozen=True):
 
 class Trusted(msgspec.Struct, frozen=True):
     """One run. mean, worst: regrets of the certificate, those measured again, and whether the certificate's interval holds them;
-    longest_slot: share of the budget."""
+    longest_slot: share of the budget; at: regrets stated and measured again at each held-out shape."""
 
     operator: str
     seed: int
@@ -75,6 +75,7 @@ class Trusted(msgspec.Struct, frozen=True):
     longest_slot: float
     trials: int
     cpu: str = ""
+    at: list[tuple[dict[str, int], float, float]] = []
 
 
 def constant(g: ops.Graph, name: str, shape: Sequence[int]) -> ops.Tensor:
@@ -159,6 +160,7 @@ def run(name: str, seed: int, seconds: float, threads: int) -> Trusted:
         (certificate.mean_within, certificate.worst_within), found, len(regrets),
         (certificate.predicted_mean, certificate.predicted_worst),
         max((s.seconds for s in log.slots), default=0.0) / seconds, certificate.trials, certificate.device,
+        [*zip(map(dict, certificate.held_out), certificate.regrets, regrets, strict=True)],
     )  # fmt: skip
 
 

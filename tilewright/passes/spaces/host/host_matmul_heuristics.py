@@ -20,7 +20,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     why_invalid,
     word_of,
 )
-from tilewright.passes.spaces.host.host_matmul_reading import Reading, rows_of_fetching
+from tilewright.passes.spaces.host.host_matmul_reading import Reading
 from tilewright.passes.spaces.host.host_matmul_turned import with_turned
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
@@ -56,6 +56,9 @@ class Thresholds:
 
     panel_rows: int = threshold(127, unit="rows, up to which prepacked panels are read for all rows at once",
                                 operator="dense_768x768", results=_WITH)
+    unfetched_rows: int = threshold(1, unit="rows, up to which prepacked panels of a cache that is not distant come as "
+                                            "the hardware fetches them", operator="dense_640x1728",
+                                    results="zen5-avx512.md: one, two and four rows by distances of fetches")
     rounded_panels: int = threshold(8, unit="panels that rows rounded to bf16 serve", operator="dense_768x768_bf16",
                                     results=_WITH)
     streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
@@ -254,9 +257,9 @@ class _Defaults:
     def _of_panels(self, block: tuple[int, int]) -> Cases:
         """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
         Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
-        a line and a half; lines of a distant cache are asked for earlier, by
-        any number of rows. Half vectors where a panel is none of whole ones, as
-        of indices that no other family built."""
+        a line and a half. One row of columns of a cache that is not distant is left to the hardware's fetches; lines of a
+        distant cache are asked for earlier. Half vectors where a panel is none of whole ones, as of indices that no other family
+        built."""
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
         nv = next((n for n in (block[1], 4, 3, 2) if tile % (n * lanes) == 0), 1)
@@ -269,9 +272,9 @@ class _Defaults:
                 few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True)
                 return [(self.at.widened_rows, few)] if self.widens_rows else [], copied
         few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
-        fetched, least = rows_of_fetching(limits), extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
-        alone = least <= fetched and side == 1 and ahead and not self._is_distant
-        lone = [(fetched, replace(few, mr=min(mr, fetched), prefetch=0))] if alone else []
+        alone, least = self.at.unfetched_rows, extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
+        waits = least <= alone and side == 1 and ahead and not self._is_distant
+        lone = [(alone, replace(few, mr=min(mr, alone), prefetch=0))] if waits else []
         if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
                 shared := replace(few, next_panel=True), self.workload, limits) is None:
             few = shared

@@ -25,12 +25,6 @@ _PAGE = 4096  # bytes
 _ROWS = 64  # up to which rows are compared one by one
 
 
-def rows_of_fetching(limits: HostLimits) -> int:
-    """Rows whose multiply-adds take no longer than their columns come from beyond the second cache. One stream comes as fast as
-    it can by the hardware alone there, and fetches ahead of it only stand in its way; they pay for more rows."""
-    return int(limits.vector_bytes * limits.multiply_adds / _FAR)
-
-
 @dataclass(frozen=True)
 class Reading:
     """Three ways to read columns of `pitch` bytes a row and `depth` rows.

@@ -319,8 +319,11 @@ def _integers(limits: Limits) -> IntegerProducts | None:
 
 def _parts(limits: Limits) -> SplitReductions | None:
     """Reductions along rows are done in parts; a GPU takes more and smaller ones, to have some for each multiprocessor that wait
-    for memory in turns, and those of attention, which it fuses for some types only."""
-    return SplitReductions(alone=64) if isinstance(limits, HostLimits) else SplitReductions(
+    for memory in turns, and those of attention, which it fuses for some types only. Tensors that the cache of a core has beside
+    three others of their size are whole there, where cores have some of them each."""
+    if isinstance(limits, HostLimits):
+        return SplitReductions(alone=64, many=max(16, 4 * limits.cores), near=limits.l2 // 16)
+    return SplitReductions(
         elements=2048, rows=4, parts=512, shares=True, alike=LEAST)
 
 

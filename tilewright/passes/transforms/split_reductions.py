@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -31,6 +31,7 @@ from tilewright.runtime.extent_bounds import bounds
 from tilewright.runtime.shape import Expr
 
 _EXACT = ("f32", "f64", "i32", "i64")  # narrower parts would be rounded, or overflow, twice
+_JOINED = 4  # numbers of one tensor, as its norm and that of its update
 _UNKNOWN = 1 << 20  # what an extent without an upper bound counts as
 
 
@@ -45,6 +46,8 @@ class SplitReductions(Pass):
     written and read again, at times by another core.
     alike: from so many tensors on, of known extents, of which all elements are reduced by one operation, all have parts of one
     size, small tensors too, if any has parts: then one launch may serve all. 0: never.
+    many: from so many of these on whose results are not joined, those of `near` elements at most stay whole: there is one for
+    each thread without parts, and what is done with a tensor besides finds it in that thread's cache. 0: never.
     """
 
     name: ClassVar[str] = "split-reductions"
@@ -55,6 +58,8 @@ class SplitReductions(Pass):
     shares: bool = False
     alike: int = 0
     alone: int = 0
+    many: int = 0
+    near: int = 0
 
     def run(self, module: ir.Module) -> None:
         tensors: dict[ir.Operation, Reshaper] = {}
@@ -64,12 +69,14 @@ class SplitReductions(Pass):
             tensors |= {op: own for op in operations(block)
                         if is_row_reduction(op) and "reduction" in iterator_kinds(op) and not bound.issuperset(inputs(op))
                         and (self.shares or not _mixes(op))}
-        sizes = {op: size for op in tensors if (size := self._own_size(op, tensors[op]))}
+        groups = _alike(tensors)
+        whole = self._near(groups, tensors)
+        sizes = {op: size for op in tensors if op not in whole and (size := self._own_size(op, tensors[op]))}
         if self.alone:
             larger = replace(self, rows=self.alone)
             for op in reads_alone([op for op in sizes if "parallel" in iterator_kinds(op)]):
                 sizes[op] = larger._own_size(op, tensors[op]) or sizes[op]
-        found = {**sizes, **self._common_sizes(sizes, tensors)}
+        found = {**sizes, **self._common_sizes(sizes, groups)}
         for op, size, own in [(op, size, tensors[op]) for op, size in found.items()]:  # an op's hash changes with what it reads
             _split(op if len(iterator_kinds(op)) > 1 else _as_one_row(op, own), size, own)
         for fn in main_of(module):
@@ -90,19 +97,21 @@ class SplitReductions(Pass):
         columns = most[len(order) - len(kept):] if kept else most[-1:]
         return 0 if most[0] <= size or columns[-1] < self.columns else size
 
+    def _near(self, groups: Sequence[Sequence[ir.Operation]], tensors: Mapping[ir.Operation, Reshaper]) -> set[ir.Operation]:
+        """Reductions of tensors that one thread has in its cache, of which there are many that do not wait for each other."""
+        found: set[ir.Operation] = set()
+        for group in groups if self.many else ():
+            apart = _apart(group)
+            if len(apart) >= self.many:
+                found |= {op for op in apart
+                          if prod(e.constant or 1 for e in loop_extents(op, tensors[op].shapes)) <= self.near}
+        return found
+
     def _common_sizes(self, sizes: Mapping[ir.Operation, int],
-                      tensors: Mapping[ir.Operation, Reshaper]) -> dict[ir.Operation, int]:
-        """Of reductions that are alike the most steps of a part that any of them has. sizes: of those with parts; tensors: of
-        all."""
-        groups: dict[object, list[ir.Operation]] = {}
-        for op in tensors if self.alike else ():
-            last, element, loops = combiner(op), ir.RankedTensorType(op.results[0].type).element_type, len(iterator_kinds(op))
-            whole = set(iterator_kinds(op)) == {"reduction"} and slow_to_fast(op) is not None
-            if whole and last is not None and str(element) in _EXACT and loops <= 2 and all(
-                    e.constant is not None for e in loop_extents(op, tensors[op].shapes)):
-                groups.setdefault((last.name, str(element)), []).append(op)
+                      groups: Sequence[Sequence[ir.Operation]]) -> dict[ir.Operation, int]:
+        """Of reductions that are alike the most steps of a part that any of them has. sizes: of those with parts."""
         common: dict[ir.Operation, int] = {}
-        for group in groups.values():
+        for group in groups if self.alike else ():
             if not all(_private(op) for op in group if len(iterator_kinds(op)) == 1):
                 group = [op for op in group if len(iterator_kinds(op)) == 2]
             size = max((sizes.get(op, 0) for op in group), default=0)
@@ -115,6 +124,35 @@ class SplitReductions(Pass):
         while size * across < self.elements or (size < self.rows and across < self.elements) or size * self.parts < rows:
             size *= 2
         return size
+
+
+def _alike(tensors: Mapping[ir.Operation, Reshaper]) -> list[list[ir.Operation]]:
+    """Those that reduce all elements of tensors of known extents by one operation."""
+    groups: dict[object, list[ir.Operation]] = {}
+    for op, own in tensors.items():
+        last, element, loops = combiner(op), ir.RankedTensorType(op.results[0].type).element_type, len(iterator_kinds(op))
+        whole = set(iterator_kinds(op)) == {"reduction"} and slow_to_fast(op) is not None
+        if whole and last is not None and str(element) in _EXACT and loops <= 2 and all(
+                e.constant is not None for e in loop_extents(op, own.shapes)):
+            groups.setdefault((last.name, str(element)), []).append(op)
+    return list(groups.values())
+
+
+def _apart(group: Sequence[ir.Operation]) -> list[ir.Operation]:
+    """Those of some reductions to numbers that are joined with no more than a few others, as a norm over all would be."""
+    members, joined = set(group), set[ir.Operation]()
+    behind: dict[ir.Operation, set[ir.Operation]] = {}
+    for op in operations(group[0].block):
+        types = [ir.RankedTensorType(r.type) for r in op.results if isinstance(r.type, ir.RankedTensorType)]
+        if op not in members and any(t.rank for t in types):
+            continue
+        own = {op} if op in members else set().union(*(behind.get(m, ()) for v in op.operands if (m := owner(v)) is not None))
+        if len(own) > _JOINED:
+            joined |= own
+            own = set(list(own)[: _JOINED + 1])  # enough to tell
+        if own:
+            behind[op] = own
+    return [op for op in group if op not in joined]
 
 
 def _split(op: ir.Operation, size: int, tensors: Reshaper) -> None:

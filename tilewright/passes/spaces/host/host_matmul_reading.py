@@ -21,6 +21,8 @@ from tilewright.runtime.limits import LINE, HostLimits
 _LINE_APART, _LINE_OF_SET = 4.25, 6.5  # cycles a line, in the latter case of rows that share cache sets and pages
 _LINE_AGAIN = 2.0  # cycles a line that left the second cache since the block of rows before
 _NEAR, _FAR = 32.0, 20.0  # bytes a cycle from the second cache; from beyond it
+_COPY = 2.0  # cycles to copy a vector, half of which may pass while its line is waited for
+_LATENCY = 4.0  # cycles of a multiply-add
 _PAGE = 4096  # bytes
 _ROWS = 64  # up to which rows are compared one by one
 
@@ -76,8 +78,9 @@ class Reading:
         return self._lines(config) * (_LINE_OF_SET if self._shares_sets else _LINE_APART)
 
     def _block(self, config: HostMatmulConfig, rows: int) -> float:
-        """Cycles of a block of rows for one step of k, as far as its registers go: as many loads as multiply-adds a cycle."""
-        return max(rows * config.nv, rows + config.nv) / self.limits.multiply_adds
+        """Cycles of a block of rows for one step of k, as far as its registers go: as many loads as multiply-adds a cycle, and
+        each sum waits for itself."""
+        return max(max(rows * config.nv, rows + config.nv) / self.limits.multiply_adds, _LATENCY)
 
     @staticmethod
     def _heights(config: HostMatmulConfig, rows: int) -> list[int]:
@@ -94,7 +97,8 @@ class Reading:
     def _copied(self, rows: int) -> float:
         config = self.copied
         first, *rest = self._heights(config, rows)
-        cycles = max(self._block(config, first), self._apart(config)) + 2 * config.nv / self.limits.multiply_adds
+        block, apart, copy = self._block(config, first), self._apart(config), _COPY * config.nv
+        cycles = max(block, apart) + max(copy / 2, copy - max(0.0, apart - block))
         return (cycles + sum(self._block(config, h) for h in rest)) / config.columns
 
     def _streamed(self, rows: int) -> float:

@@ -23,7 +23,8 @@ from tilewright.passes.linalg.structured import inits, inputs
 from tilewright.passes.mlir import ir, maps_of, owner, position
 
 _FEW = 4  # rows that are walked one by one, below which most lanes of a tile are empty
-_ABREAST = 4  # vectors that walk side by side: a step of one alone waits for the one before it, and for each line by itself
+# Elements that walk side by side, in vectors: a step of one alone waits for the one before it, and for each line by itself.
+_ABREAST = 64
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class RunningEmitter:
         where = [unit.first(f"d{a}") for a in range(w._rank)]
         if w.axis != w.unit:
             lo, hi = unit.span(f"d{w.unit}")
-            whole, abreast = hi - (hi - lo) % self.lanes, max(1, _ABREAST // len(w.running.op.results))
+            whole, abreast = hi - (hi - lo) % self.lanes, max(1, _ABREAST // self.lanes // len(w.running.op.results))
 
             def several(c: Index, count: int) -> None:
                 firsts = [Index.ramp(c.displace(n * self.lanes), self.lanes) for n in range(count)]

@@ -391,6 +391,14 @@ def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None
     assert {(c.mr, c.nv, c.prefetch) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2, 32)}
 
 
+@pytest.mark.parametrize(("depth", "rows"), [(1024, 8), (2048, 8), (1536, 12), ("K", 12)])
+def test_rows_that_share_a_set_of_the_first_cache_are_no_more_than_its_ways(depth: Dim, rows: int) -> None:
+    configs, _ = default(described("M", 12, depth), AVX512)
+    assert {c.mr for c in configs if not c.stream} == {rows}
+    wide, _ = default(described("M", 768, 1024), AVX512)
+    assert max(c.mr for c in wide) == 8
+
+
 def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:
     for work, block in ((described("M", "N", 16, transposed=True), (4, 6)), (described("M", "N", 128, transposed=True), (8, 3)),
                         (described("M", 64, 16), (6, 4)), (described("M", 96, 16), (4, 6))):

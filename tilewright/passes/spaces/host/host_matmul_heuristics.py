@@ -39,6 +39,7 @@ _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, 
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
+_WAYS = 8  # of a set of the first cache, at least
 _NEAR = 0.75  # of the first cache, for panels and a block of rows beside what is stored
 _BLOCKS = 16  # of rows in a work unit of few panels
 _MANY_PANELS = 4  # a thread, from which it hardly matters that some have one more
@@ -162,7 +163,8 @@ class _Defaults:
 
     def choice(self) -> Choice:
         extents = self.extents
-        block = register_block(extents.columns.constant, self.lanes, self.limits)
+        mr, nv = register_block(extents.columns.constant, self.lanes, self.limits)
+        block = self._without_conflicts(mr, nv), nv
         cases, otherwise = (self._of_panels if prepacked(self.workload) else self._of_columns)(block)
         cases, otherwise = self._in_tiles(cases, otherwise)
         if names_columns(self.workload):
@@ -181,6 +183,12 @@ class _Defaults:
             return usual, root
         most = max((n for n in range(1, _LARGEST_IMAGE) if self._taps_pay(n)), default=0)
         return (*usual, many), switch(str(along), [(most, Leaf(len(usual)))], root)
+
+    def _without_conflicts(self, mr: int, nv: int) -> int:
+        """Rows of a block. Those a multiple of a page apart lie in the same set of the first cache, which has no room for more of
+        them than ways; blocks of several vectors have fewer rows anyway."""
+        depth = self.extents.depth.constant
+        return min(mr, _WAYS) if nv == 1 and depth is not None and depth * self.factor % _PAGE == 0 else mr
 
     def _in_tiles(self, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Cases:
         """With tiles for more than a few rows, where there are such. Panels of a unit share the copy of its rows: they are as
@@ -263,7 +271,7 @@ class _Defaults:
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
         nv = next((n for n in (block[1], 4, 3, 2) if tile % (n * lanes) == 0), 1)
-        mr = rows_beside(nv, limits)
+        mr = self._without_conflicts(rows_beside(nv, limits), nv)
         ahead = 0 if nv * lanes * extents.element_bytes % LINE else 32 if self._is_distant else 16
         many = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, **self._chunking(mr, nv * lanes)).of_words(side)
         if self.copies_rows:

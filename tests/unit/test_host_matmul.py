@@ -399,6 +399,20 @@ def test_rows_that_share_a_set_of_the_first_cache_are_no_more_than_its_ways(dept
     assert max(c.mr for c in wide) == 8
 
 
+def test_columns_of_one_line_are_read_in_place_by_more_rows() -> None:
+    configs, root = default(described("M", 16, "K"), AVX512)
+
+    def block(m: int, k: int) -> tuple[int, Pack]:
+        chosen = configs[select(root, {"M": m, "K": k}).kernel]
+        return chosen.mr, chosen.pack
+
+    assert {block(m, k) for m in (2, 50, 1000) for k in (512, 100, 1023)} == {(16, Pack.NONE)}
+    assert {block(m, 2048) for m in (2, 50, 1000)} == {(8, Pack.NONE)} and block(1, 512)[0] == 1
+    for other in (described("M", 12, "K"), described("M", 16, 1024), described("M", 32, "K")):
+        assert all(c.mr < 16 for c in default(other, AVX512)[0])
+    assert all(c.mr < 16 for c in default(described("M", 8, "K"), AVX2)[0])
+
+
 def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:
     for work, block in ((described("M", "N", 16, transposed=True), (4, 6)), (described("M", "N", 128, transposed=True), (8, 3)),
                         (described("M", 64, 16), (6, 4)), (described("M", 96, 16), (4, 6))):

@@ -20,6 +20,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     why_invalid,
     word_of,
 )
+from tilewright.passes.spaces.host.host_matmul_line import PAGE, WAYS, with_columns_of_a_line
 from tilewright.passes.spaces.host.host_matmul_reading import Reading
 from tilewright.passes.spaces.host.host_matmul_turned import with_turned
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
@@ -30,7 +31,6 @@ from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-_PAGE = 4096  # bytes
 _DEPTH = 1024  # stands for a k that is not known
 _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past several rows, at most
 _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
@@ -39,7 +39,6 @@ _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, 
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
-_WAYS = 8  # of a set of the first cache, at least
 _NEAR = 0.75  # of the first cache, for panels and a block of rows beside what is stored
 _BLOCKS = 16  # of rows in a work unit of few panels
 _MANY_PANELS = 4  # a thread, from which it hardly matters that some have one more
@@ -172,6 +171,7 @@ class _Defaults:
         found = padded_windows(self.workload)
         if not found or otherwise.copy_rows or otherwise.stream:
             choice = self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
+            choice = with_columns_of_a_line(self.workload, self.limits, choice)
             return with_turned(self.workload, self.limits, choice, self.at.chunk_rows)
         many = self._tapped(otherwise)
         if self._taps_pay(0):
@@ -188,7 +188,7 @@ class _Defaults:
         """Rows of a block. Those a multiple of a page apart lie in the same set of the first cache, which has no room for more of
         them than ways; blocks of several vectors have fewer rows anyway."""
         depth = self.extents.depth.constant
-        return min(mr, _WAYS) if nv == 1 and depth is not None and depth * self.factor % _PAGE == 0 else mr
+        return min(mr, WAYS) if nv == 1 and depth is not None and depth * self.factor % PAGE == 0 else mr
 
     def _in_tiles(self, cases: list[tuple[int, HostMatmulConfig]], otherwise: HostMatmulConfig) -> Cases:
         """With tiles for more than a few rows, where there are such. Panels of a unit share the copy of its rows: they are as
@@ -319,7 +319,7 @@ class _Defaults:
         (mr, nv), columns, size = block, extents.columns.constant, extents.element_bytes
         side, transposed = self.side, extents.transposed
         words = side > 1
-        aligned = columns is not None and columns * factor % _PAGE == 0
+        aligned = columns is not None and columns * factor % PAGE == 0
         depth = extents.depth.constant or 0
         line = nv * lanes * size < 2 * LINE
         narrow = columns is not None and columns * size <= at.narrow_bytes and not transposed
@@ -333,7 +333,7 @@ class _Defaults:
         piece = (48 if columns is not None and columns >= 96 * lanes else 24) * lanes * size
         one = HostMatmulConfig(1, min(piece, limits.l1 // 4) // size // lanes, lanes, prefetch=4, stream=4).of_words(side)
         in_place = HostMatmulConfig(mr, nv, lanes, prefetch=0 if aligned else 8, exact_tails=True).of_words(side)
-        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < _PAGE else 0,
+        panel = HostMatmulConfig(mr, nv, lanes, Pack.PANEL, prefetch=4 if line and (columns or 0) * factor < PAGE else 0,
                                  exact_tails=True, copy_rows=self.copies_rows, **self._chunking(mr, nv * lanes)).of_words(side)
         if self.widens_rows and panel.panels == 1:
             panel = replace(panel, panels=self._served(panel.columns))

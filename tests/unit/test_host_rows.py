@@ -402,10 +402,13 @@ def test_default_dispatches_on_the_length_of_rows() -> None:
     for limits, bound in ((AVX512, 128), (AVX2, 64)):
         configs, root = default(rows_workload(Expr.dim("d1")), limits)
         table = DispatchTable("", "softmax", ("d0", "d1"), (), root)
-        assert [configs[table.select({"d0": 9, "d1": n}).kernel].vectors for n in (0, bound, bound + 1)] == [8, 8, 0]
+        assert [configs[table.select({"d0": 9, "d1": n}).kernel].vectors for n in (5, bound, bound + 1)] == [8, 8, 0]
+        few = configs[table.select({"d0": 9, "d1": 4}).kernel]
+        assert (few.axis, few.lanes) == (("lane", 16) if limits == AVX512 else ("column", 8))
         assert all(why_invalid(c, rows_workload(Expr.dim("d1")), limits) is None for c in configs)
     (long,), _ = default(rows_workload(Expr.of(768)), AVX512)
     assert long.vectors == 0
+    assert {c.axis for c in default(rows_workload(Expr.of(5) * Expr.dim("d1")), AVX512)[0]} == {"column"}  # never so few
     (lane,), _ = default(rows_workload(Expr.dim("d1"), roles="cr"), AVX512)
     assert lane.axis == "lane"
 

@@ -99,7 +99,7 @@ def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, 
 
 def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> tuple[tuple[HostRowsConfig, ...], Node]:
     """Short rows unrolled, four rows a sweep; middling ones too, with a loop over vectors of two registers; long rows one at a
-    time with a loop; a row per lane when columns are strided."""
+    time with a loop; a row per lane when columns are strided, and when they fill a quarter of a vector at most."""
     at, lanes = thresholds, limits.lanes(_column_bytes(workload))
     columns = [loop.extent for loop in workload.loops if loop.role == "col"]
     if _across_rows(workload) and not workload.part_rows:
@@ -107,13 +107,16 @@ def _by_rows(workload: Workload, limits: HostLimits, thresholds: Thresholds) -> 
     long = HostRowsConfig(lanes=lanes)
     if len(columns) != 1:
         return (long,), Leaf(0)
+    by_lane = not workload.part_rows and any(loop.role == "row" for loop in workload.loops)
     if workload.transcendentals and limits.vector_registers < 32:
-        by_lane = not workload.part_rows and any(loop.role == "row" for loop in workload.loops)
         return _by_length(columns[0], _transcendental(lanes, thresholds, by_lane))
+    quarter = lanes // 4 if by_lane and limits.vector_registers >= 32 else 0
+    least = columns[0].evaluate(dict.fromkeys(workload.dims, 1))
+    few = [(quarter, HostRowsConfig("lane", lanes, unroll=4))] if least <= quarter else []
     short = HostRowsConfig(lanes=lanes, vectors=at.short_vectors, rows=4, block=32)
     medium = HostRowsConfig(lanes=2 * lanes, unroll=2, rows=4)
     middling = [(at.medium_columns, medium)] if columns[0].constant is not None else []
-    return _by_length(columns[0], [(at.short_vectors * lanes, short), *middling, (None, long)])
+    return _by_length(columns[0], [*few, (at.short_vectors * lanes, short), *middling, (None, long)])
 
 
 _Lengths = list[tuple[int | None, HostRowsConfig]]  # most columns and what takes them, in order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -108,3 +109,10 @@ def described(m: Dim, n: Dim, k: Dim, unit: int = 1, transposed: bool = False, a
     found = Workload("key", "dense", Kind.CONTRACTION, "", ("M", "N", "K"), tuple(operands), (Operand(DType.F32, c, unit),),
                      loops, size(m) * size(n) * size(k) * 2, Expr.of(0))
     return with_loops(found, f"{'k m' if across else 'm k'},{'n k' if transposed else 'k n'},m n")
+
+
+def prepacked_work(rows: Dim, tile: int, columns: int = 2304) -> Workload:
+    """Rows times constant columns in panels of `tile`."""
+    work = described(rows, columns, 768)
+    packed = Operand(DType.F32, (Expr.of(columns // tile), Expr.of(768), Expr.of(tile)), 2, True, tile)
+    return dataclasses.replace(work, inputs=(work.inputs[0], packed))

@@ -44,7 +44,7 @@ def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
     task = dense_task()
     tuned, runner = run(task, 320, TuneOptions(threads=threads))
     found = np.array(regret(task, tuned, task.points.thin(16).shapes, threads))
-    assert np.exp(np.log(1 + found).mean()) < 1.08
+    assert np.exp(np.log(1 + found).mean()) < 1.1
     assert np.quantile(found, 0.9) < 0.25
     assert len(tuned.configs) <= 8
     assert len(task.lattice()) > 1000 and runner.runs < 600

@@ -57,7 +57,7 @@ class Thresholds:
     panel_rows: int = threshold(127, unit="rows, up to which prepacked panels are read for all rows at once",
                                 operator="dense_768x768", results=_WITH)
     unfetched_rows: int = threshold(1, unit="rows, up to which prepacked panels of a cache that is not distant come as "
-                                            "the hardware fetches them", operator="dense_640x1728",
+                                            "the hardware fetches them", operator="dense_768x768",
                                     results="zen5-avx512.md: one, two and four rows by distances of fetches")
     rounded_panels: int = threshold(8, unit="panels that rows rounded to bf16 serve", operator="dense_768x768_bf16",
                                     results=_WITH)

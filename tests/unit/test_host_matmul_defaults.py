@@ -1,0 +1,114 @@
+"""Which kernels host_matmul runs untuned: how columns are read, the rows and vectors of blocks, what is fetched ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from kernel_harness import Dim
+from matmul_workloads import AVX2, AVX512, described, prepacked_work
+
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, panel_block, register_block
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, why_invalid
+from tilewright.passes.spaces.host.host_matmul_heuristics import Thresholds, default
+from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.program.dispatch import select
+
+
+def test_columns_are_streamed_then_copied_or_read_in_place() -> None:
+    """By arithmetic: copies pay after few rows with 16 registers of 32 bytes; where a step of a block hides the lines of a row
+    that lies apart, columns stay in place, unless rows share cache sets, and one is read again for every block."""
+    slow = dataclasses.replace(AVX512, multiply_adds=1)
+
+    def reading(columns: int, limits: HostLimits, m: int) -> tuple[bool, Pack]:
+        configs, root = default(described("M", columns, 768), limits)
+        found = configs[select(root, {"M": m}).kernel]
+        return bool(found.stream), found.pack
+
+    rows = {(limits, columns, m): reading(columns, limits, m) for limits in (AVX2, slow) for columns in (768, 1024)
+            for m in (2, 4, 5, 13, 16, 24, 100)}
+    streamed, in_place, copied = (True, Pack.NONE), (False, Pack.NONE), (False, Pack.PANEL)
+    assert [rows[AVX2, 768, m] for m in (5, 13, 16, 100)] == [streamed, streamed, copied, copied]
+    assert [rows[AVX2, 1024, m] for m in (5, 16, 24)] == [streamed, streamed, copied]
+    assert [rows[slow, 768, m] for m in (2, 4, 16, 100)] == [streamed, in_place, in_place, in_place]
+    assert [rows[slow, 1024, m] for m in (2, 24)] == [streamed, copied]
+
+
+@pytest.mark.parametrize(("limits", "tile"), [(AVX2, 16), (AVX512, 64)])
+@pytest.mark.parametrize("rows", [0, 1, 4])
+def test_prepacked_panels_are_fetched_ahead_for_all_but_a_few_rows(limits: HostLimits, tile: int, rows: int) -> None:
+    thresholds = Thresholds(unfetched_rows=rows)
+    configs, root = default(prepacked_work("M", tile), limits, thresholds)
+    for m in (1, 2, 4, 5, 128):
+        chosen = configs[select(root, {"M": m}).kernel]
+        assert chosen.prefetch == (0 if m <= rows else 16) and (m > rows or chosen.mr == rows)
+    assert {c.prefetch for c in default(prepacked_work(64, tile), limits, thresholds)[0]} == {16}
+
+
+def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> None:
+    configs, root = default(prepacked_work("M", 24), AVX2)
+    assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(4, 3, 0)}
+    assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 128]
+
+
+def test_rows_are_divided_where_few_panels_leave_threads_idle() -> None:
+    """A panel of 64 columns is one unit for all rows, else; two are one for each thread."""
+
+    def rows(columns: int, threads: int, m: int) -> int:
+        limits = dataclasses.replace(AVX512, cores=2, threads=threads, l2=1 << 21)
+        configs, root = default(prepacked_work("M", 64, columns), limits)
+        chosen = configs[select(root, {"M": m}).kernel]
+        assert chosen.mc % chosen.mr == 0
+        return -(-m // (chosen.mc or m))
+
+    assert rows(64, 2, 127) >= 4 and rows(64, 2, 1000) >= 16 and rows(192, 2, 127) >= 4
+    assert rows(64, 1, 127) == rows(128, 2, 127) == rows(64, 2, 6) == 1
+
+
+def test_blocks_of_rows_share_the_fetches_of_a_panel_that_is_not_near() -> None:
+    near, rows = dataclasses.replace(AVX2, l2=1 << 24), {12: True, 11: False, "M": False}
+    for m, shared in rows.items():
+        assert default(prepacked_work(m, 24), AVX2)[0][0].next_panel == shared
+        assert not default(prepacked_work(m, 24), near)[0][0].next_panel
+    assert str(why_invalid(HostMatmulConfig(4, 3, 8, next_panel=True), described(64, 64, 64), AVX2)).startswith("next-panel")
+    outer = HostMatmulConfig(4, 3, 8, columns_outer=True)
+    assert str(why_invalid(outer, described(64, 64, 64), AVX2)).startswith("columns-outer")
+
+
+@pytest.mark.parametrize(("columns", "block"), [
+    (8, (6, 2)), (24, (4, 3)), (32, (6, 2)), (64, (6, 2)), (128, (6, 2)), (256, (4, 3)), (768, (4, 3)), (1024, (4, 3))])
+def test_constant_columns_are_in_blocks_of_the_fewest_loads_unless_the_last_one_is_a_large_part(
+        columns: int, block: tuple[int, int]) -> None:
+    assert panel_block(columns, 8, AVX2) == block
+    assert panel_block(columns, 16, AVX512) == register_block(columns, 16, AVX512)
+
+
+def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None:
+    """Two vectors, so that a block has as many rows as registers allow to multiply while its columns come."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES)
+    assert [panel_block(n, 16, far) for n in (1024, 2304, 96, 48)] == [(12, 2), (12, 2), (12, 2), (8, 3)]
+    assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
+    assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
+    assert {(c.mr, c.nv, c.prefetch) for c in default(prepacked_work("M", 32), far)[0]} == {(12, 2, 32)}
+
+
+@pytest.mark.parametrize(("depth", "rows"), [(1024, 8), (2048, 8), (1536, 12), ("K", 12)])
+def test_rows_that_share_a_set_of_the_first_cache_are_no_more_than_its_ways(depth: Dim, rows: int) -> None:
+    configs, _ = default(described("M", 12, depth), AVX512)
+    assert {c.mr for c in configs if not c.stream} == {rows}
+    wide, _ = default(described("M", 768, 1024), AVX512)
+    assert max(c.mr for c in wide) == 8
+
+
+def test_columns_of_one_line_are_read_in_place_by_more_rows() -> None:
+    configs, root = default(described("M", 16, "K"), AVX512)
+
+    def block(m: int, k: int) -> tuple[int, Pack]:
+        chosen = configs[select(root, {"M": m, "K": k}).kernel]
+        return chosen.mr, chosen.pack
+
+    assert {block(m, k) for m in (2, 50, 1000) for k in (512, 100, 1023)} == {(16, Pack.NONE)}
+    assert {block(m, 2048) for m in (2, 50, 1000)} == {(8, Pack.NONE)} and block(1, 512)[0] == 1
+    for other in (described("M", 12, "K"), described("M", 16, 1024), described("M", 32, "K")):
+        assert all(c.mr < 16 for c in default(other, AVX512)[0])
+    assert all(c.mr < 16 for c in default(described("M", 8, "K"), AVX2)[0])

@@ -109,6 +109,7 @@ def test_columns_of_one_line_are_read_in_place_by_more_rows() -> None:
 
     assert {block(m, k) for m in (2, 50, 1000) for k in (512, 100, 1023)} == {(16, Pack.NONE)}
     assert {block(m, 2048) for m in (2, 50, 1000)} == {(8, Pack.NONE)} and block(1, 512)[0] == 1
-    for other in (described("M", 12, "K"), described("M", 16, 1024), described("M", 32, "K")):
+    for other in (described("M", 12, "K"), described("M", 16, 1024), described("M", 32, "K"),
+                  described("M", 16, "K", transposed=True), described("M", 16, "K", across=True)):
         assert all(c.mr < 16 for c in default(other, AVX512)[0])
     assert all(c.mr < 16 for c in default(described("M", 8, "K"), AVX2)[0])

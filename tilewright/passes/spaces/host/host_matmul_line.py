@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.passes.spaces.gemm_operands import Gemm
 from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, Pack, why_invalid
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
@@ -26,8 +27,10 @@ def with_columns_of_a_line(workload: Workload, limits: HostLimits,
     depth, size = extents.depth, extents.element_bytes
     if limits.vector_bytes < LINE or depth.constant is not None or (extents.columns.constant or 0) * size != LINE:
         return choice
-    plain = next((c for c in configs if c.nv == 1 and not c.stream and not c.kc and not c.copy_rows), None)
-    if plain is None:
+    plain, gemm = next((c for c in configs if c.nv == 1 and not c.stream), None), Gemm.of(workload)
+    if plain is None or gemm is None or gemm.last is None or gemm.a.source is None or extents.transposed:
+        return choice
+    if gemm.a.linear_axis(gemm.last) != gemm.a.unit_axis or any(c.copy_rows or c.kc or c.side > 1 for c in configs):
         return choice
     few, many = (replace(plain, mr=rows, pack=Pack.NONE, prefetch=8, mc=_BLOCKS * rows) for rows in (WAYS, _ROWS))
     if any(why_invalid(c, workload, limits) is not None for c in (few, many)):

@@ -97,7 +97,7 @@ def test_hardly_a_shape_is_slower_than_untuned_whatever_the_budget(trials: int, 
     untuned = heuristics_of("host_matmul").default(task.workload, task.limits)
     shapes = [dict(s) for s in task.points.shapes]
     ratios = [seconds(*untuned, s, threads) / seconds(tuned.configs, tuned.root, s, threads) for s in shapes]
-    assert sum(ratio < 0.97 for ratio in ratios) <= 0.01 * len(ratios) + 1 and min(ratios) > 0.9
+    assert sum(ratio <= 0.97 for ratio in ratios) <= 1 and min(ratios) > 0.9
     assert len(tuned.configs) <= 8
 
 

@@ -26,7 +26,7 @@ from tilewright.search.space.shapes import Dims
 from tilewright.search.space.task import Untuned
 
 TURNS = 3  # measurements of a chosen kernel and of the untuned one in its place
-_MOST_TURNS = 100  # at a held-out shape, while there is time
+_MOST_TURNS = 200  # at a held-out shape, while there is time
 _MORE = 6  # of them at a time
 _PASSES, _FEWEST = 3, 2  # times the first rounds of a shape that there is to be time for, with so many shapes at least
 _SETTLED = 0.05  # what may be open of the worst regret, above which there are more rounds

@@ -26,12 +26,13 @@ from tilewright.runtime.program.dispatch import Leaf, select
 
 CONFIGS = ("host_winograd{mr=4 nv=2 lanes=8 mc=8}",
            "host_winograd{m=4 mr=3 nv=1 lanes=8 mc=6 chunks=1 panels=2}",
-           "host_winograd{m=4 mr=6 nv=4 mc=12 chunks=2}")
+           "host_winograd{m=4 mr=6 nv=4 mc=12 chunks=2}",
+           "host_winograd{mr=5 nv=2 mc=10 panels=2 kc=16}")
 TOLERANCE = {"f32": 1e-5, "f64": 1e-13, "f16": 2e-3, "bf16": 1.6e-2}
 SAME = ((1, 1), (1, 1))
 
 
-@pytest.mark.parametrize("m,r", [(2, 3), (4, 3), (3, 3), (2, 5), (6, 3)])
+@pytest.mark.parametrize("m,r", [(2, 3), (4, 3), (3, 3), (2, 5), (6, 3), (4, 2)])
 def test_matrices_give_the_filter_exactly(m: int, r: int) -> None:
     at, g, bt = matrices(m, r)
     rng = np.random.default_rng(m)
@@ -45,14 +46,14 @@ def test_matrices_give_the_filter_exactly(m: int, r: int) -> None:
 
 
 def check(config: str, size: tuple[int, int], zeros: Zeros = SAME, channels: int = 5, filters: int = 19, batch: int = 2,
-          dynamic: bool = False, element: str = "f32", target: str = "host") -> None:
+          dynamic: bool = False, element: str = "f32", target: str = "host", window: int = 3, step: int = 1) -> None:
     x = padded(batch, size, channels, zeros, element)
-    w = values((3, 3, channels, filters), 2, element)
-    want = np.einsum("nhwijc,ijcf->nhwf", windows(x.astype(np.float64), 3, 3, 1, 1), w.astype(np.float64))
+    w = values((window, window, channels, filters), 2, element)
+    want = np.einsum("nhwijc,ijcf->nhwf", windows(x.astype(np.float64), window, window, step, 1), w.astype(np.float64))
     out = want.shape[1:3]
     dims = {"B": batch, "H": x.shape[1], "W": x.shape[2], "OH": out[0], "OW": out[1]}
     t = image(*(("H", "W") if dynamic else x.shape[1:3]), channels, zeros, element)
-    text = convolution(t, (3, 3), filters, 1, 1, ("OH", "OW") if dynamic else out)
+    text = convolution(t, (window, window), filters, step, 1, ("OH", "OW") if dynamic else out)
     results = []
     for parts in (1, 3):
         got = guarded(want.shape, x.dtype)
@@ -77,6 +78,19 @@ def test_sizes(image: tuple[tuple[int, int], Zeros], config: str, dynamic: bool)
 @pytest.mark.parametrize("channels,filters,config", list(AllPairs([[1, 16, 37], [3, 8, 64, 130], CONFIGS])))
 def test_channels_and_filters(channels: int, filters: int, config: str) -> None:
     check(config, (5, 6), channels=channels, filters=filters)
+
+
+FORMS = [(2, 1), (4, 1), (5, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (8, 2)]  # windows and steps
+
+
+@pytest.mark.parametrize("form,size,config,dynamic", list(AllPairs([FORMS, [(8, 8), (13, 9), (9, 22)], (0, 1), [False, True]])))
+def test_forms(form: tuple[int, int], size: tuple[int, int], config: int, dynamic: bool) -> None:
+    """Windows of other sizes, and steps of two, whose phases are summed over at the same points."""
+    window, step = form
+    m = 4 if -(-window // step) < 4 and config else 2
+    for channels, filters, kc in ((17, 40, 0), (5, 19, 8), (37, 19, 8)):
+        check(f"host_winograd{{m={m} mr=4 nv={2 - config} lanes=8 mc=8 panels={1 + config} kc={kc}}}", size, WHOLE, channels, filters,
+              dynamic=dynamic, window=window, step=step)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 9])
@@ -135,16 +149,17 @@ def test_what_follows(op: str, numpy: np.ufunc) -> None:
         assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("kernel,stride,dilation", [((3, 3), 2, 1), ((3, 3), 1, 2), ((5, 5), 1, 1), ((1, 3), 1, 1)])
+@pytest.mark.parametrize("kernel,stride,dilation", [((3, 3), 3, 1), ((3, 3), 1, 2), ((6, 6), 1, 1), ((1, 3), 1, 1), ((2, 2), 2, 1), ((3, 5), 1, 1)])
 def test_other_windows_are_refused(kernel: tuple[int, int], stride: int, dilation: int) -> None:
     out: tuple[Dim, Dim] = ("OH", "OW")
-    with pytest.raises(BuildError, match="wanted two windows of 3"):
+    with pytest.raises(BuildError, match="wanted two windows of 2, 3, 4, 5 places with steps of 1 or 3, 4, 5, 6, 7, 8 places with steps of 2"):
         load(convolution(image("H", "W", 8, SAME), kernel, 16, stride, dilation, out), CONFIGS[0])
 
 
 @pytest.mark.parametrize("change,rule", [
     ({"m": 3}, "tile-known"), ({"mc": 0}, "counts-positive"), ({"chunks": -1}, "counts-positive"), ({"lanes": 32}, "lanes-fit"),
     ({"lanes": 3}, "lanes-fit"), ({"mr": 12, "mc": 24}, "register-budget"), ({"panels": 2}, "panels-used"),
+    ({"kc": 24}, "channels-whole-vectors"), ({"kc": -1}, "counts-positive"), ({"kc": 64}, "channels-used"),
     ({"mc": 25}, "chunk-whole-blocks"), ({"mc": 6000}, "chunk-near-l2")])
 def test_rules(change: dict[str, int], rule: str) -> None:
     assert why_invalid(HostWinogradConfig(), layer(64, 64, 56), AVX512) is None
@@ -155,7 +170,8 @@ def test_rules_of_workloads() -> None:
     def why(w: Workload, limits: HostLimits = AVX512, **fields: int) -> str:
         return (why_invalid(HostWinogradConfig(**fields), w, limits) or "").split(":")[0]
 
-    assert why(described("M", 64, 64)) == "three-by-three" == why(layer(64, 64, 56, stride=2))
+    assert why(described("M", 64, 64)) == "form" == why(layer(64, 64, 56, stride=3))
+    assert why(layer(64, 64, 56, stride=2)) == "" == why(layer(64, 64, 56, stride=2), m=4)
     assert why(layer(64, 64, 56, WHOLE)) == ""
     assert why(layer(4096, 4096, 7), mr=2, mc=2, panels=8) == "filters-fit-l3"
 
@@ -174,29 +190,44 @@ def test_default_transforms_where_that_pays() -> None:
     assert [c.family for c in configs] == ["host_winograd"] and root == Leaf(0)
     few = layer(512, 512, 7)
     configs, root = default(few, AVX512)
-    assert configs[0].family == "host_winograd" and configs[1:] == host_matmul_heuristics.default(few, AVX512)[0]
-    assert select(root, {"B": 1}).kernel > 0 and select(root, {"B": 64}).kernel == 0
-    for other in (layer(3, 8, 7), layer(64, 64, 56, stride=2)):
-        assert default(other, AVX512) == host_matmul_heuristics.default(other, AVX512)
+    usual = host_matmul_heuristics.default(few, AVX512)[0]
+    assert configs[0].family == "host_winograd" and configs[-len(usual):] == usual
+    assert configs[select(root, {"B": 1}).kernel].family == "host_matmul" and select(root, {"B": 64}).kernel == 0
+    other = layer(3, 8, 7)
+    assert default(other, AVX512) == host_matmul_heuristics.default(other, AVX512)
 
 
 def test_filters_are_not_transformed_into_a_distant_cache_for_few_rows() -> None:
-    """512 filters take 38 MB transformed; those of 64 channels stay in the second cache."""
+    """512 filters take 38 MB transformed, and some of their channels at a time stay in the second cache; those of 64 do at once."""
     near = replace(AVX512, l2=2 << 20, l3=DISTANT_BYTES - 1)
     far = replace(near, l3=300 << 20)
-    deep = layer(512, 512, 7)
-    assert [select(default(deep, limits)[1], {"B": 10}).kernel for limits in (near, far)] == [0, 1]
+
+    def channels(limits: HostLimits) -> int:
+        configs, root = default(layer(512, 512, 7), limits)
+        found = configs[select(root, {"B": 10}).kernel]
+        assert isinstance(found, HostWinogradConfig)
+        return found.kc
+
+    assert channels(near) == 0 < channels(far)
     assert default(layer(64, 64, 56), near)[0] == default(layer(64, 64, 56), far)[0]
+
+
+def test_one_image_has_a_kernel_of_its_own_where_filters_leave_the_cache() -> None:
+    for subject in (layer(256, 256, 14), layer(256, 256, 28, stride=2)):
+        configs, root = default(subject, AVX512)
+        one, many = (configs[select(root, {"B": n}).kernel] for n in (1, 64))
+        assert isinstance(one, HostWinogradConfig) and isinstance(many, HostWinogradConfig)
+        assert many.kc == 0 < one.kc and one.m == many.m
 
 
 def test_default_divides_an_image_only_among_cores() -> None:
     subject = layer(64, 64, 56)
-    one, two = (replace(AVX2, l2=512 << 10, l3=32 << 20, cores=2, threads=n) for n in (1, 2))
+    one, two = (replace(AVX512, l2=1 << 20, l3=32 << 20, cores=2, threads=n) for n in (1, 2))
     (alone,), (shared,) = (default(subject, limits)[0] for limits in (one, two))
     assert isinstance(alone, HostWinogradConfig) and isinstance(shared, HostWinogradConfig)
     assert alone.chunks == 0 < shared.chunks
-    tile = (alone.side**2) * (64 + alone.columns * alone.panels) * 4
-    assert alone.mc * tile <= one.l2 // 2 < (alone.mc + alone.mr) * tile
+    tile = (alone.m + 2) ** 2 * (64 + alone.columns * alone.panels) * 4
+    assert alone.mc * tile <= one.l2 // 8 < (alone.mc + alone.mr) * tile
 
 
 def test_kernel_cost_counts_fewer_multiplications() -> None:

@@ -57,7 +57,7 @@ def test_a_family_says_why_not() -> None:
     assert reasons["wgmma"] == "architecture: sm_80 has no wgmma"
     assert str(reasons["mma"]).startswith("element-type: ") and reasons["simt"] is None
     host = {f.name: f.why_not(work, HostLimits()) for f in BUILT_IN.families}
-    assert str(host["host_winograd"]).startswith("three-by-three: ") and host["host_matmul"] is None and host["generic"] is None
+    assert str(host["host_winograd"]).startswith("form: ") and host["host_matmul"] is None and host["generic"] is None
 
 
 def test_one_more_family_is_preferred_built_and_right() -> None:

@@ -41,12 +41,18 @@ def _expanded(roots: Sequence[Fraction]) -> list[Fraction]:
     return found
 
 
-def on_both_sides(matrix: Matrix, rows: int, columns: int, read: Callable[[int, int], ir.Value],
+def corner(matrix: Matrix, rows: int, columns: int) -> Matrix:
+    """The first rows and columns. With fewer taps the last column of G is without effect and the last row of G and of B^T, of
+    the point infinity, gives zero: F(m, r - 1) is computed among F(m, r) by the corners of G and B^T."""
+    return tuple(row[:columns] for row in matrix[:rows])
+
+
+def on_both_sides(left: Matrix, right: Matrix, read: Callable[[int, int], ir.Value],
                   write: Callable[[int, int, ir.Value], None]) -> None:
-    """M X M^T of a [rows, columns] square X of vectors, read column by column and written row by row."""
-    half = [apply(matrix, [read(i, j) for i in range(rows)]) for j in range(columns)]
-    for i in range(len(matrix)):
-        for j, value in enumerate(apply(matrix, [column[i] for column in half])):
+    """L X R^T of a rectangle X of vectors, read column by column and written row by row."""
+    half = [apply(left, [read(i, j) for i in range(len(left[0]))]) for j in range(len(right[0]))]
+    for i in range(len(left)):
+        for j, value in enumerate(apply(right, [column[i] for column in half])):
             write(i, j, value)
 
 

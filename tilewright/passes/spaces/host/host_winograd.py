@@ -1,4 +1,4 @@
-"""Choices of the family `host_winograd`: 3x3 convolutions with steps of one by Winograd's minimal filtering. MLIR-free."""
+"""Choices of the family `host_winograd`: convolutions by Winograd's minimal filtering. MLIR-free."""
 
 from __future__ import annotations
 
@@ -17,18 +17,69 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
-TAPS = 3  # of a window along each axis
-COST = {2: (1.6, 1.2, 5.0), 4: (2.8, 2.0, 5.0)}  # m -> cycles a place of transforming a vector of image, products, filters
+TILES = (2, 4)  # m
+COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}  # places on a side -> cycles a place: vectors of image, products
+_FILTERS = {True: 3.0, False: 6.0}  # cycles a value for a vector of filters that are transformed: into the second cache, or beyond
+_PASS = 1.5  # cycles for a sum that is loaded and stored again
+_STEPS = (1, 2)
 SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
 _DISTANT = 1.7  # bytes a cycle of filters that are transformed into a distant last cache and read from there (xeon-avx512.md)
 
 
 @dataclass(frozen=True)
+class Form:
+    """Square windows of `window` places a side that go on by `step` places.
+
+    They fall apart into `step` x `step` phases, places whose row and column leave one remainder by `step`: windows with steps
+    of one over the places of that phase.
+    """
+
+    window: int
+    step: int
+
+    @staticmethod
+    def of(window: int | None, step: int) -> Form | None:
+        """None of a form that nothing is saved for: of one place in each phase, or beyond the largest transform."""
+        form = Form(window or 0, step)
+        return form if step in _STEPS and form.taps > 1 and form.side(min(TILES)) in COST else None
+
+    @staticmethod
+    def wanted() -> str:
+        """The forms that there are, in words."""
+        windows = [[str(w) for w in range(9) if Form.of(w, step)] for step in _STEPS]
+        return " or ".join(f"{', '.join(w)} places with steps of {step}" for w, step in zip(windows, _STEPS, strict=True))
+
+    @property
+    def taps(self) -> int:
+        """The most places of the window along an axis that a phase has."""
+        return -(-self.window // self.step)
+
+    def taps_of(self, remainder: int) -> int:
+        return -(-(self.window - remainder) // self.step)
+
+    @property
+    def phases(self) -> tuple[tuple[int, int], ...]:
+        """Remainders of row and column. Those with the most places down, those with the most along, and those with both lie side
+        by side."""
+        return ((0, 0),) if self.step == 1 else ((0, 1), (0, 0), (1, 0), (1, 1))
+
+    def side(self, m: int) -> int:
+        """Places along an axis that tiles of m pixels are transformed to."""
+        return m + self.taps - 1
+
+    def tile(self, m: int) -> int:
+        """Places along an axis of the image that m pixels need: as many products as its square a channel and filter."""
+        return (m - 1) * self.step + self.window
+
+
+@dataclass(frozen=True)
 class HostWinogradConfig(TileConfig):
     """m: pixels on a side of a tile of the result. mr x nv: tiles and vectors of filters of the register block; lanes: elements
     of a vector of the accumulator's type. mc: tiles of a chunk, whose transformed image and products lie in the workspace.
-    chunks: in one work unit, 0 for all. panels: of nv vectors of filters in one work unit, which transforms them first.
+    chunks: in one work unit, 0 for all. panels: of nv vectors of filters in one work unit, which transforms them first. kc:
+    channels that the filters are transformed of at a time, anew for each chunk, so that they do not leave the second cache; 0
+    for all at once.
     """
 
     family: ClassVar[str] = "host_winograd"
@@ -39,22 +90,20 @@ class HostWinogradConfig(TileConfig):
     mc: int = 24
     chunks: int = 0
     panels: int = 1
+    kc: int = 0
 
     @property
     def columns(self) -> int:
         """Filters of a panel."""
         return self.nv * self.lanes
 
-    @property
-    def side(self) -> int:
-        """Pixels on a side of a tile of the image."""
-        return self.m + TAPS - 1
-
 
 @dataclass(frozen=True)
 class Layer:
-    """Of a workload as this family sees it. images: how many, and height and width of the result; Exprs over the local dims."""
+    """Of a workload as this family sees it. form: of the windows; images: how many, and height and width of the result; Exprs over
+    the local dims."""
 
+    form: Form
     images: Expr
     height: Expr
     width: Expr
@@ -64,18 +113,19 @@ class Layer:
 
     @staticmethod
     def of(workload: Workload) -> Layer | None:
-        """None of anything but a convolution with two windows of 3 and steps of one, channels and filters."""
+        """None of anything but a convolution with two windows of a form that the family takes, channels and filters."""
         seen = Extents.of(workload)
         found = row_windows(workload)
-        regular = all(w.stride == w.dilation == 1 and workload.loops[w.tap].extent.constant == TAPS for w in found)
+        forms = {Form.of(workload.loops[w.tap].extent.constant, w.stride) if w.dilation == 1 else None for w in found}
         sums = [i for i, loop in enumerate(workload.loops) if loop.role == "k" and i not in {w.tap for w in found}]
-        if len(found) != 2 or not regular or len(sums) != 1:
+        form = forms.pop() if len(found) == 2 and len(forms) == 1 else None
+        if form is None or len(sums) != 1:
             return None
         height, width = (workload.loops[w.row].extent for w in found)
         images = Expr.of(1)
         for i, loop in enumerate(workload.loops):
             images = images * loop.extent if loop.role == "m" and i not in {w.row for w in found} else images
-        return Layer(images, height, width, workload.loops[sums[0]].extent, seen.columns, seen.element_bytes)
+        return Layer(form, images, height, width, workload.loops[sums[0]].extent, seen.columns, seen.element_bytes)
 
     def tiles(self, m: int) -> Expr:
         return self.images * self.height.ceildiv(m) * self.width.ceildiv(m)
@@ -93,7 +143,7 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
     if not numerics.winograd:
         return "definition: the options keep to the definition of a convolution"
     if Layer.of(workload) is None:
-        return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
+        return f"form: the workload is no convolution with two windows of {Form.wanted()}"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
     if word_of(workload, limits) > 1:
@@ -105,8 +155,10 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig
     """All legal configurations."""
     lanes = limits.lanes(Extents.of(workload).element_bytes)
     blocks = [(mr, nv) for mr in range(2, 15) for nv in range(1, 7) if mr * nv >= 8]
-    for m, (mr, nv), blocks_of, chunks, panels in product((2, 4), blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), (1, 2, 4, 8)):
-        config = HostWinogradConfig(m, mr, nv, lanes, blocks_of * mr, chunks, panels)
+    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), (1, 2, 4, 8))
+    some = product(TILES, blocks, (4, 8, 16, 32), (0, 1, 2), (1, 2, 4), (1, 2, 4))
+    for m, (mr, nv), blocks_of, chunks, panels, *k in (*every, *some):
+        config = HostWinogradConfig(m, mr, nv, lanes, blocks_of * mr, chunks, panels, sum(k) * lanes)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -117,15 +169,20 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         return f"contraction: the workload is {workload.kind.value}"
     layer = Layer.of(workload)
     if layer is None:
-        return "three-by-three: the workload is no convolution with windows of 3 and steps of one"
+        return f"form: the workload is no convolution with two windows of {Form.wanted()}"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
     if word_of(workload, limits) > 1:
         return "no-words: the target multiplies the operands, bf16, several at once"
-    if config.m not in COST:
-        return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, COST))}"
-    if min(config.mr, config.nv, config.panels, config.mc) < 1 or config.chunks < 0:
+    known = [m for m in TILES if layer.form.side(m) in COST]
+    if config.m not in known:
+        return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, known))}"
+    if min(config.mr, config.nv, config.panels, config.mc) < 1 or min(config.chunks, config.kc) < 0:
         return "counts-positive: a count is too small"
+    if config.kc % max(1, config.lanes):
+        return f"channels-whole-vectors: {config.kc} channels at a time are no multiple of {config.lanes} lanes"
+    if layer.channels.constant is not None and config.kc >= max(1, layer.channels.constant):
+        return f"channels-used: {config.kc} channels at a time of {layer.channels.constant}; wanted fewer, or 0 for all"
     size = layer.element_bytes
     if config.lanes < 2 or config.lanes & (config.lanes - 1) or config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes, of a {limits.vector_bytes}-byte register"
@@ -150,21 +207,25 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
 def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What so many rows, pixels of the result, are expected to take on one core. Filters beyond the second-level cache come again
     for every chunk, and take long to write where the last cache is distant."""
-    image, result, filter_ = COST[config.m]
+    side, transformed = layer.form.side(config.m), layer.form.tile(config.m) ** 2  # products a tile, as many values of an image
+    image, result = COST[side]
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
     tiles = rows / config.m**2 / layer.filling(config.m)
-    vectors, places = ceil(filters / lanes), config.side**2
+    vectors = ceil(filters / lanes)
     groups = ceil(vectors / (config.nv * config.panels))
     parts = ceil(tiles / (config.mc * config.chunks)) if config.chunks else 1
     chunks = parts * ceil(tiles / parts / config.mc)
-    bytes_ = channels * vectors * lanes * layer.element_bytes * places
-    streamed = chunks * bytes_ / _STREAMED if bytes_ / groups > limits.l2 / 2 else 0.0
+    bytes_ = channels * vectors * lanes * layer.element_bytes * transformed
     filter_bytes, tile_bytes = footprints(config, layer)
-    far = limits.l3 >= DISTANT_BYTES and filter_bytes + config.mc * tile_bytes > limits.l2
+    streamed = chunks * bytes_ / _STREAMED if not config.kc and bytes_ / groups > limits.l2 / 2 else 0.0
+    far = not config.kc and limits.l3 >= DISTANT_BYTES and filter_bytes + config.mc * tile_bytes > limits.l2
     written = parts * bytes_ / _DISTANT if far else 0.0
-    multiplied = places * tiles * channels * vectors / 2 / block_share(config, limits)
-    moved = tiles * (groups * ceil(channels / lanes) * image + vectors * result) + parts * channels * vectors * filter_
-    return max(multiplied, streamed) + places * moved + written
+    multiplied = transformed * tiles * channels * vectors / 2 / block_share(config, limits)
+    if config.kc:
+        multiplied += side**2 * tiles * vectors * ceil(channels / config.kc) * _PASS
+    moved = tiles * transformed * groups * ceil(channels / lanes) * image + tiles * side**2 * vectors * result
+    filtered = (chunks if config.kc else parts) * transformed * channels * vectors * _FILTERS[filter_bytes + config.mc * tile_bytes <= limits.l2]
+    return max(multiplied, streamed) + moved + filtered + written
 
 
 def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
@@ -175,5 +236,6 @@ def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
 
 def footprints(config: HostWinogradConfig, layer: Layer) -> tuple[int, int]:
     """Bytes of the transformed filters of a unit, and of a tile of a chunk with its products."""
-    channels, each = layer.channels.constant or 256, config.side**2 * layer.element_bytes
-    return channels * config.columns * config.panels * each, (channels + config.columns * config.panels) * each
+    channels, each = (config.kc or layer.channels.constant or 256) * layer.form.tile(config.m) ** 2, layer.element_bytes
+    wide = config.columns * config.panels
+    return channels * wide * each, (channels + wide * layer.form.side(config.m) ** 2) * each

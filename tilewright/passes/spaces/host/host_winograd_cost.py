@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.passes.spaces.host.host_winograd import TAPS, HostWinogradConfig, Layer, block_share, cycles
+from math import ceil
+
+from tilewright.passes.spaces.host.host_winograd import TILES, HostWinogradConfig, Layer, block_share, cycles
 from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -16,15 +18,17 @@ def extents(workload: Workload) -> dict[str, Expr]:
     layer = Layer.of(workload)
     assert layer is not None
     named = {"batch": workload.size("b"), "columns": layer.filters, "depth": layer.channels}
-    return named | {f"tiles{m}": layer.tiles(m) for m in (2, 4)}
+    return named | {f"tiles{m}": layer.tiles(m) for m in TILES}
 
 
 def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimits) -> KernelCost:
     layer = Layer.of(workload)
     assert layer is not None
-    size, places, wide = layer.element_bytes, config.side**2, config.columns * config.panels
+    size, wide, form = layer.element_bytes, config.columns * config.panels, layer.form
+    places, transformed = form.side(config.m) ** 2, form.tile(config.m) ** 2
     tiles = f"tiles{config.m}"
     channels, vectors = layer.channels.constant or 256, -(-(layer.filters.constant or 256) // config.lanes)
+    part = (config.kc or channels) / channels  # of the channels, in the caches at a time
     taken = cycles(config, layer, limits, _MANY)
     share = block_share(config, limits)
     return KernelCost(
@@ -33,17 +37,17 @@ def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         pads={"columns": config.lanes},
         least={tiles: max(1, round(2 * max(1.0, config.nv / 2) / (config.mr * config.nv) * config.mr))},
         units={"batch": 1, tiles: config.mc * config.chunks, "columns": wide},
-        rate=_MANY * TAPS**2 * channels * vectors / 2 / taken,
-        copied=Footprint(places * wide * size, "depth"),
+        rate=_MANY * form.window**2 * channels * vectors / 2 / taken,
+        copied=Footprint(ceil(transformed * wide * size * part), "depth"),
         footprints={
-            "filters": Footprint(places * wide * size, "depth"),
-            "image": Footprint(places * config.mc * size, "depth"),
+            "filters": Footprint(ceil(transformed * wide * size * part), "depth"),
+            "image": Footprint(ceil(transformed * config.mc * size * part), "depth"),
         },
         features={
             "sums": config.mr * config.nv,
             "fmas_per_load": config.mr * config.nv / (config.mr + config.nv),
             "peak_share": share,
-            "multiplications_saved": TAPS**2 * config.m**2 / places,
+            "multiplications_saved": (form.window * config.m) ** 2 / transformed,
             "product_bytes": places * config.mc * wide * size,
             "tiles_a_unit": config.mc * config.chunks,
         },

@@ -1,4 +1,4 @@
-"""What `host_winograd` runs untuned: from how many rows on it is expected to be faster than `host_matmul`. MLIR-free."""
+"""What `host_winograd` runs untuned, and from how many rows on it is expected to be faster than `host_matmul`. MLIR-free."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.host.host_block import register_block
 from tilewright.passes.spaces.host.host_matmul import Extents, prepacked
 from tilewright.passes.spaces.host.host_winograd import (
-    COST,
     SHARE,
-    TAPS,
+    TILES,
     HostWinogradConfig,
     Layer,
     cycles,
@@ -28,6 +27,7 @@ from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, 
 
 _MOST = 1 << 20  # rows that a default tells apart
 _IMAGES = (1, 3, 5, 8)  # that a default is chosen for
+_WORTH = 0.98  # of the time of that default for one image that another must take to be built
 _WITH = "zen5-avx512.md: the 3x3 layers measured with this value alone"
 
 
@@ -39,35 +39,51 @@ class Thresholds:
                            results="not measured: every convolution of the bench has a known size")
     near_parts: int = threshold(8, unit="parts of the second cache, one for a chunk beside filters that stay there",
                                 operator="conv3x3_64x56_64_nhwc", results=_WITH)
+    room: int = threshold(90, unit="% of the second cache for some channels of filters, and tiles beside them",
+                          operator="conv3x3_s2_128x56_128_nhwc", results=_WITH)
     filter_parts: int = threshold(6, unit="parts of the last cache, one for transformed filters",
                                   operator="conv3x3_512x7_512_nhwc", results=_WITH)
 
 
 def default(workload: Workload, limits: HostLimits,
             thresholds: Thresholds = Thresholds()) -> tuple[tuple[TileConfig, ...], Node]:
-    """One configuration from so many rows on that it is expected to take less time than the family host_matmul, whose default
-    serves the others. Which tiles, and from how many rows on, does not depend on the threads of a call, so that bits do not."""
+    """For each number of rows what is expected to take least time: a configuration of this family, or the family host_matmul,
+    whose default serves there. Which tiles, and from how many rows on, does not depend on the threads of a call, so that bits
+    do not."""
     usual, root = host_matmul_heuristics.default(workload, limits)
     layer = Layer.of(workload)
-    found = [c for m in COST if (c := _best(m, workload, layer, limits, thresholds)) is not None] if layer is not None else []
-    if layer is None or not found:
+    if layer is None:
         return usual, root
-    config = min(found, key=lambda c: cycles(c, layer, limits, _MOST))
-    chosen = _best(config.m, workload, layer, replace(limits, cores=limits.threads or limits.cores), thresholds) or config
+    called = replace(limits, cores=limits.threads or limits.cores)
+    found: dict[HostWinogradConfig, HostWinogradConfig] = {}
+    one = (layer.height.constant or thresholds.image) * (layer.width.constant or thresholds.image)
+    for m in TILES:
+        usually, blocked = (_best(m, workload, layer, limits, thresholds, some) for some in (False, True))
+        if usually is not None:
+            found[usually] = _best(m, workload, layer, called, thresholds) or usually
+        if blocked is not None and (usually is None or cycles(blocked, layer, limits, one) < _WORTH * cycles(usually, layer, limits, one)):
+            found[blocked] = _best(m, workload, layer, called, thresholds, True) or blocked
 
-    def pays(rows: int) -> bool:
-        return cycles(config, layer, limits, rows) < _direct(workload, layer, limits, rows)
+    def fastest(rows: int) -> HostWinogradConfig | None:
+        """None for the definition."""
+        taken = {config: cycles(config, layer, limits, rows) for config in found}
+        return min((None, *found), key=lambda c: taken[c] if c is not None else _direct(workload, layer, limits, rows))
 
     rows = Extents.of(workload).rows
-    if rows.constant is not None:
-        return ((chosen,), Leaf(0)) if pays(rows.constant) else (usual, root)
-    least = next((1 << i for i in range(_MOST.bit_length()) if pays(1 << i)), None)
-    if least is None:
-        return usual, root
-    if rows.evaluate(dict.fromkeys(workload.dims, 1)) >= least:
-        return (chosen,), Leaf(0)
-    others = renumbered(root, {leaf.kernel: leaf.kernel + 1 for leaf in leaves(root)})
-    return (chosen, *usual), switch(str(rows), [(least - 1, others)], Leaf(0))
+    least = rows.evaluate(dict.fromkeys(workload.dims, 1)) if rows.constant is None else rows.constant
+    most = _MOST if rows.constant is None else least
+    steps = [least, *(1 << i for i in range(_MOST.bit_length()) if least < 1 << i <= most)]
+    changes: list[tuple[int, HostWinogradConfig | None]] = []
+    for n in steps:
+        best = fastest(n)
+        config = found[best] if best is not None else None
+        if not changes or config != changes[-1][1]:
+            changes.append((n, config))
+    used = list(dict.fromkeys(config for _, config in reversed(changes) if config is not None))
+    others = renumbered(root, {leaf.kernel: leaf.kernel + len(used) for leaf in leaves(root)})
+    nodes = [others if config is None else Leaf(used.index(config)) for _, config in changes]
+    cases = [(n - 1, node) for (n, _), node in zip(changes[1:], nodes, strict=False)]
+    return (*used, *(usual if others in nodes else ())), switch(str(rows), cases, nodes[-1])
 
 
 def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -> float:
@@ -76,14 +92,15 @@ def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -
     found = padded_windows(workload)
     padding = padding_share(workload, found) if found and tap_depth(workload).constant else 0.0
     lanes = limits.lanes(layer.element_bytes)
-    return rows * TAPS**2 * channels * ceil(filters / lanes) / 2 / SHARE * (1 - padding)
+    return rows * layer.form.window**2 * channels * ceil(filters / lanes) / 2 / SHARE * (1 - padding)
 
 
-def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits,
-          thresholds: Thresholds) -> HostWinogradConfig | None:
+def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds,
+          some: bool = False) -> HostWinogradConfig | None:
     """Chunks of a block or few where filters stay in the second-level cache, else larger ones, since they are read again for
     each, within half of that cache where it makes no difference. Panels and units that take least time on all cores for one
-    image and for some."""
+    image and for several. some: for one image alone, some channels of the filters at a time, and all its tiles that there is
+    room for beside them."""
     lanes, filters = max(2, limits.lanes(layer.element_bytes)), layer.filters.constant or 256
     mr, nv = register_block(layer.filters.constant, lanes, limits)
     tile = prepacked(workload)
@@ -92,16 +109,21 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits,
     height, width = (e.constant or thresholds.image for e in (layer.height, layer.width))
     image = -(-height // m) * -(-width // m)
     found = []
-    for panels, blocks, parts in product((1, 2, 4, 8), (4, 3, 2, 1), (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)):
-        config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels)
+    divided = (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)
+    for panels, blocks, parts, vectors in product((1, 2, 4, 8), (4, 3, 2, 1), divided, (4, 2, 1) if some else (0,)):
+        config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels, vectors * lanes)
         filter_bytes, tile_bytes = footprints(config, layer)
         near = filter_bytes + mr * tile_bytes <= limits.l2 * 3 // 4
-        room = limits.l2 // thresholds.near_parts if near else limits.l2 * 2
-        mc = max(1, min(blocks, room // tile_bytes // mr)) * mr
-        config = replace(config, mc=mc, chunks=-(-image // (parts * mc)) if parts else 0)
+        if config.kc:
+            room = limits.l2 * thresholds.room // 100 - filter_bytes
+            mc = min(room // tile_bytes // mr, -(-image // mr)) * mr // blocks
+        else:
+            room = limits.l2 // thresholds.near_parts if near else limits.l2 * 2
+            mc = max(1, min(blocks, room // tile_bytes // mr)) * mr
+        config = replace(config, mc=mc, chunks=-(-image // (parts * mc)) if parts and mc else 0)
         if why_invalid(config, workload, limits) is None and filter_bytes * thresholds.filter_parts <= limits.l3:
             score = 0.0
-            for images in _IMAGES:
+            for images in _IMAGES[:1] if some else _IMAGES:
                 units = -(-filters // (panels * config.columns)) * (-(-images * image // (mc * config.chunks)) if parts else 1)
                 busy = units / (-(-units // limits.cores) * limits.cores)
                 score += cycles(config, layer, limits, images * height * width) / images / busy

@@ -89,8 +89,8 @@ def test_forms(form: tuple[int, int], size: tuple[int, int], config: int, dynami
     window, step = form
     m = 4 if -(-window // step) < 4 and config else 2
     for channels, filters, kc in ((17, 40, 0), (5, 19, 8), (37, 19, 8)):
-        check(f"host_winograd{{m={m} mr=4 nv={2 - config} lanes=8 mc=8 panels={1 + config} kc={kc}}}", size, WHOLE, channels, filters,
-              dynamic=dynamic, window=window, step=step)
+        check(f"host_winograd{{m={m} mr=4 nv={2 - config} lanes=8 mc=8 panels={1 + config} kc={kc}}}", size, WHOLE, channels,
+              filters, dynamic=dynamic, window=window, step=step)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 9])
@@ -149,10 +149,11 @@ def test_what_follows(op: str, numpy: np.ufunc) -> None:
         assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("kernel,stride,dilation", [((3, 3), 3, 1), ((3, 3), 1, 2), ((6, 6), 1, 1), ((1, 3), 1, 1), ((2, 2), 2, 1), ((3, 5), 1, 1)])
+@pytest.mark.parametrize("kernel,stride,dilation", [
+    ((3, 3), 3, 1), ((3, 3), 1, 2), ((6, 6), 1, 1), ((1, 3), 1, 1), ((2, 2), 2, 1), ((3, 5), 1, 1)])
 def test_other_windows_are_refused(kernel: tuple[int, int], stride: int, dilation: int) -> None:
     out: tuple[Dim, Dim] = ("OH", "OW")
-    with pytest.raises(BuildError, match="wanted two windows of 2, 3, 4, 5 places with steps of 1 or 3, 4, 5, 6, 7, 8 places with steps of 2"):
+    with pytest.raises(BuildError, match="two windows of 2, 3, 4, 5 places with steps of 1 or 3, 4, 5, 6, 7, 8 places with"):
         load(convolution(image("H", "W", 8, SAME), kernel, 16, stride, dilation, out), CONFIGS[0])
 
 
@@ -198,7 +199,7 @@ def test_default_transforms_where_that_pays() -> None:
 
 
 def test_filters_are_not_transformed_into_a_distant_cache_for_few_rows() -> None:
-    """512 filters take 38 MB transformed, and some of their channels at a time stay in the second cache; those of 64 do at once."""
+    """512 filters take 38 MB transformed, of which some channels at a time stay in the second cache; those of 64 do at once."""
     near = replace(AVX512, l2=2 << 20, l3=DISTANT_BYTES - 1)
     far = replace(near, l3=300 << 20)
 

@@ -77,7 +77,7 @@ class CompileArguments:
         str,
         typer.Option(help="shape, or batch: same bits for a row in any batch.", autocompletion=one_of("shape", "batch")),
     ] = "shape"
-    winograd: Annotated[bool, typer.Option(help="3x3 convolutions on the host may go through Winograd's transforms.")] = True
+    winograd: Annotated[bool, typer.Option(help="Convolutions on the host may go through Winograd's transforms.")] = True
     out_of_range: Annotated[
         str,
         typer.Option(help="error, or fallback: run shapes outside the range.", autocompletion=one_of("error", "fallback")),

@@ -89,8 +89,8 @@ class CompileOptions:
         activations: "f32", or "int8": rows that products with weights in few bits read are rounded to bytes, with a scale for
             each group of the weights (`tw.ops.quantise`), and multiplied as integers.
         deterministic: "shape", or "batch" to keep the order of every sum equal over all kernels of an operator.
-        winograd: whether 3x3 convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: a half to a
-            quarter of the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
+        winograd: whether convolutions on the host may go through Winograd's transforms, of up to 4 x 4 pixels: 0.25 to 0.7 of
+            the multiplications, rounded differently, and NaN and inf reach all pixels of their tile.
         traffic: pairs (dims, weight): how often each shape is expected, e.g. [({"B": 1, "S": 57}, 0.2)].
         seed: seed of everything random in the search.
         log: tuning log, read to resume and appended to: a file of JSON Lines; a folder, or a URL that fsspec opens, which many

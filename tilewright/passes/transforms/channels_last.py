@@ -3,7 +3,7 @@
 So the filters lie along the vectors and a block of pixels reads runs of channels. Images are transposed by copies of their own
 (`tw.copy`); behind convolutions elementwise operations, pooling, convolutions of each channel by itself, concatenations and
 windows of images follow in the same layout, and the copies that meet cancel; so do a model's own transposes to and from
-channels last. Convolutions of groups whose filters fill vectors follow, and begin where they are 3x3 with steps of one.
+channels last. Convolutions of groups whose filters fill vectors follow, and begin where their windows save multiplications.
 Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty, and follow
 a result that is written channels last. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead,
 and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place
@@ -272,12 +272,13 @@ class _Rewriter:
         self._back(op, made.results[0])
 
     def _groups(self, grouped: GroupedConvolution) -> None:
-        """Where the filters of a group fill vectors, and the image is channels-last or 3x3 windows with steps of one save
-        multiplications (host_winograd): others read images in place, while copies of a batch leave the caches.
+        """Where the filters of a group fill vectors, and the image is channels-last or the windows save multiplications
+        (host_winograd): others read images in place, while copies of a batch leave the caches.
 
         Loops n, row, column, group, filter, then the window's, the channel.
         """
-        if grouped.filters < self.options.lanes or (self._known(grouped.image) is None and not grouped.is_dense_square()):
+        lanes = self.options.lanes
+        if grouped.filters < lanes or (self._known(grouped.image) is None and not grouped.saves_products(lanes)):
             return
         image = grouped.image if grouped.pad is None else _padded(grouped.pad, grouped.image, _GROUPS)
         made = grouped.channels_last(self.views, self._image(image))

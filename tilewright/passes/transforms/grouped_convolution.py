@@ -10,6 +10,7 @@ from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import compose, inits, inputs, iterator_kinds, loop_map, rebuild, users
 from tilewright.passes.linalg.symbolic import SymbolicShapes, reassociation
 from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.passes.spaces.host.host_winograd import Form
 
 _CUT = [[0], [1, 2], [3], [4]]  # the axes of [n, group, channel, row, column] behind those of an image
 
@@ -44,11 +45,14 @@ class GroupedConvolution:
             return None
         return GroupedConvolution(op, cut.operands[0], pad, tuple(collapses), filters[1].constant or 0)
 
-    def is_dense_square(self) -> bool:
-        """Is the window one of 3x3 neighbours, with steps of one?"""
+    def saves_products(self, lanes: int) -> bool:
+        """Is the window of a form that host_winograd takes, and do the filters of a group make up for copies?"""
         extents = list(ir.RankedTensorType(self.op.operands[1].type).shape)[3:]
         terms = [linear_terms(e) or {} for e in list(maps_of(self.op)[0].results)[3:]]
-        return extents == [3, 3] and all(set(t.values()) == {1} for t in terms)
+        kinds = iterator_kinds(self.op)
+        steps, taps = ([c for t in terms for d, c in t.items() if kinds[d] == kind] for kind in ("parallel", "reduction"))
+        square = len(set(extents)) == len(set(steps)) == 1 and taps == [1, 1]
+        return square and Form.of(extents[0], steps[0]) is not None and self.filters >= lanes * steps[0]
 
     def channels_last(self, views: Reshaper, image: ir.Value) -> ir.Value:
         """[n, row, column, filters of all groups], of the padded image [n, row, column, channels of all groups]."""

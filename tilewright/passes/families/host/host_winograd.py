@@ -269,7 +269,8 @@ class _WinogradUnit:
                                   columns, 0, Index(0))
 
             def write(a: int, b: int, value: ir.Value) -> None:
-                memory.store(value, [panel, Index(a * emitter.side + b), channels.count * number + c, Index.ramp(at, config.lanes)])
+                k = channels.count * number + c
+                memory.store(value, [panel, Index(a * emitter.side + b), k, Index.ramp(at, config.lanes)])
 
             left, right = (corner(g, s, t) for s, t in zip(sides, taps, strict=True))
             on_both_sides(left, right, read, write)
@@ -281,7 +282,7 @@ class _WinogradUnit:
         self._loop(0, channels.count, 1, channel)
 
     def _image(self, place: Index, tile: Index, channels: _Channels) -> None:
-        """Transforms some channels of the tile of the image that tile number `tile` of the result needs, to `place` of the chunk."""
+        """Transforms some channels of what tile number `tile` of the result needs of the image, to `place` of the chunk."""
         emitter, config, ev = self.emitter, self._config, self.emitter.kernel.evaluator
         plan, layer, lanes = emitter.plan, emitter.layer, config.lanes
         form, image = layer.form, plan.view.operand(plan.narrow)

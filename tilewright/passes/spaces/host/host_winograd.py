@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, sqrt
 from typing import ClassVar
 
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, over_budget
@@ -18,8 +18,9 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
 TILES = (2, 4)  # m
-COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}  # places on a side -> cycles a place: vectors of image, products
-_FILTERS = {True: 3.0, False: 6.0}  # cycles a value for a vector of filters that are transformed: into the second cache, or beyond
+# places on a side -> cycles a place of transforming a vector of image, products
+COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}
+_FILTERS = {True: 3.0, False: 6.0}  # cycles for a value of a vector of filters: into the second cache, or beyond
 _PASS = 1.5  # cycles for a sum that is loaded and stored again
 _STEPS = (1, 2)
 SHARE = 0.93  # of the peak that products reach
@@ -100,8 +101,8 @@ class HostWinogradConfig(TileConfig):
 
 @dataclass(frozen=True)
 class Layer:
-    """Of a workload as this family sees it. form: of the windows; images: how many, and height and width of the result; Exprs over
-    the local dims."""
+    """Of a workload as this family sees it. form: of the windows; images: how many, and height and width of the result; Exprs
+    over the local dims."""
 
     form: Form
     images: Expr
@@ -130,12 +131,14 @@ class Layer:
     def tiles(self, m: int) -> Expr:
         return self.images * self.height.ceildiv(m) * self.width.ceildiv(m)
 
-    def filling(self, m: int) -> float:
-        """The share of the tiles' pixels that are the result's; a guess where the size of images is not known."""
-        height, width = self.height.constant, self.width.constant
-        if height is None or width is None:
-            return 0.9
-        return height * width / (-(-height // m) * m * -(-width // m) * m) if height and width else 1.0
+    def filling(self, m: int, rows: float) -> float:
+        """The share of the tiles' pixels that are the result's; where the size of images is not known, that of one square image
+        of so many rows, as long as any."""
+        share = 1.0
+        for extent in (self.height, self.width):
+            size = extent.constant
+            share *= sqrt(rows) / (sqrt(rows) + (m - 1) / 2) if size is None else size / (-(-size // m) * m) if size else 1.0
+        return share
 
 
 def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | None:
@@ -155,10 +158,10 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig
     """All legal configurations."""
     lanes = limits.lanes(Extents.of(workload).element_bytes)
     blocks = [(mr, nv) for mr in range(2, 15) for nv in range(1, 7) if mr * nv >= 8]
-    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), (1, 2, 4, 8))
+    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), (1, 2, 4, 8), (0,))
     some = product(TILES, blocks, (4, 8, 16, 32), (0, 1, 2), (1, 2, 4), (1, 2, 4))
-    for m, (mr, nv), blocks_of, chunks, panels, *k in (*every, *some):
-        config = HostWinogradConfig(m, mr, nv, lanes, blocks_of * mr, chunks, panels, sum(k) * lanes)
+    for m, (mr, nv), blocks_of, chunks, panels, vectors in (*every, *some):
+        config = HostWinogradConfig(m, mr, nv, lanes, blocks_of * mr, chunks, panels, vectors * lanes)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -210,7 +213,7 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     side, transformed = layer.form.side(config.m), layer.form.tile(config.m) ** 2  # products a tile, as many values of an image
     image, result = COST[side]
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
-    tiles = rows / config.m**2 / layer.filling(config.m)
+    tiles = rows / config.m**2 / layer.filling(config.m, rows)
     vectors = ceil(filters / lanes)
     groups = ceil(vectors / (config.nv * config.panels))
     parts = ceil(tiles / (config.mc * config.chunks)) if config.chunks else 1
@@ -224,7 +227,8 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     if config.kc:
         multiplied += side**2 * tiles * vectors * ceil(channels / config.kc) * _PASS
     moved = tiles * transformed * groups * ceil(channels / lanes) * image + tiles * side**2 * vectors * result
-    filtered = (chunks if config.kc else parts) * transformed * channels * vectors * _FILTERS[filter_bytes + config.mc * tile_bytes <= limits.l2]
+    each = _FILTERS[filter_bytes + config.mc * tile_bytes <= limits.l2]
+    filtered = (chunks if config.kc else parts) * transformed * channels * vectors * each
     return max(multiplied, streamed) + moved + filtered + written
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil
+from math import ceil, inf, sqrt
 
 from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.host.host_block import register_block
@@ -27,6 +27,7 @@ from tilewright.runtime.program.dispatch import Leaf, Node, leaves, renumbered, 
 
 _MOST = 1 << 20  # rows that a default tells apart
 _IMAGES = (1, 3, 5, 8)  # that a default is chosen for
+_SURE = 0.95  # of the time of the definition that transforms are expected to take
 _WORTH = 0.98  # of the time of that default for one image that another must take to be built
 _WITH = "zen5-avx512.md: the 3x3 layers measured with this value alone"
 
@@ -61,18 +62,20 @@ def default(workload: Workload, limits: HostLimits,
         usually, blocked = (_best(m, workload, layer, limits, thresholds, some) for some in (False, True))
         if usually is not None:
             found[usually] = _best(m, workload, layer, called, thresholds) or usually
-        if blocked is not None and (usually is None or cycles(blocked, layer, limits, one) < _WORTH * cycles(usually, layer, limits, one)):
+        least = _WORTH * cycles(usually, layer, limits, one) if usually is not None else inf
+        if blocked is not None and cycles(blocked, layer, limits, one) < least:
             found[blocked] = _best(m, workload, layer, called, thresholds, True) or blocked
 
     def fastest(rows: int) -> HostWinogradConfig | None:
         """None for the definition."""
         taken = {config: cycles(config, layer, limits, rows) for config in found}
-        return min((None, *found), key=lambda c: taken[c] if c is not None else _direct(workload, layer, limits, rows))
+        direct = _SURE * _direct(workload, layer, limits, rows)
+        return min((None, *found), key=lambda c: taken[c] if c is not None else direct)
 
     rows = Extents.of(workload).rows
-    least = rows.evaluate(dict.fromkeys(workload.dims, 1)) if rows.constant is None else rows.constant
-    most = _MOST if rows.constant is None else least
-    steps = [least, *(1 << i for i in range(_MOST.bit_length()) if least < 1 << i <= most)]
+    fewest = rows.evaluate(dict.fromkeys(workload.dims, 1)) if rows.constant is None else rows.constant
+    most = _MOST if rows.constant is None else fewest
+    steps = [fewest, *(1 << i for i in range(_MOST.bit_length()) if fewest < 1 << i <= most)]
     changes: list[tuple[int, HostWinogradConfig | None]] = []
     for n in steps:
         best = fastest(n)
@@ -90,7 +93,7 @@ def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -
     """What the family host_matmul is expected to take."""
     channels, filters = layer.channels.constant or 256, layer.filters.constant or 256
     found = padded_windows(workload)
-    padding = padding_share(workload, found) if found and tap_depth(workload).constant else 0.0
+    padding = padding_share(workload, found, round(sqrt(rows))) if found and tap_depth(workload).constant else 0.0
     lanes = limits.lanes(layer.element_bytes)
     return rows * layer.form.window**2 * channels * ceil(filters / lanes) / 2 / SHARE * (1 - padding)
 

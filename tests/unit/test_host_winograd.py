@@ -46,14 +46,15 @@ def test_matrices_give_the_filter_exactly(m: int, r: int) -> None:
 
 
 def check(config: str, size: tuple[int, int], zeros: Zeros = SAME, channels: int = 5, filters: int = 19, batch: int = 2,
-          dynamic: bool = False, element: str = "f32", target: str = "host", window: int = 3, step: int = 1) -> None:
+          dynamic: bool = False, element: str = "f32", target: str = "host", window: tuple[int, int] = (3, 3),
+          step: int = 1) -> None:
     x = padded(batch, size, channels, zeros, element)
-    w = values((window, window, channels, filters), 2, element)
-    want = np.einsum("nhwijc,ijcf->nhwf", windows(x.astype(np.float64), window, window, step, 1), w.astype(np.float64))
+    w = values((*window, channels, filters), 2, element)
+    want = np.einsum("nhwijc,ijcf->nhwf", windows(x.astype(np.float64), *window, step, 1), w.astype(np.float64))
     out = want.shape[1:3]
     dims = {"B": batch, "H": x.shape[1], "W": x.shape[2], "OH": out[0], "OW": out[1]}
     t = image(*(("H", "W") if dynamic else x.shape[1:3]), channels, zeros, element)
-    text = convolution(t, (window, window), filters, step, 1, ("OH", "OW") if dynamic else out)
+    text = convolution(t, window, filters, step, 1, ("OH", "OW") if dynamic else out)
     results = []
     for parts in (1, 3):
         got = guarded(want.shape, x.dtype)
@@ -80,17 +81,48 @@ def test_channels_and_filters(channels: int, filters: int, config: str) -> None:
     check(config, (5, 6), channels=channels, filters=filters)
 
 
-FORMS = [(2, 1), (4, 1), (5, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (8, 2)]  # windows and steps
+SQUARE = [(2, 1), (4, 1), (5, 1), (3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (8, 2)]  # windows and steps
+OTHER = [((1, 3), 1), ((3, 1), 1), ((2, 5), 1), ((1, 3), 2), ((4, 1), 2), ((3, 4), 2), ((6, 3), 2), ((7, 5), 2)]
+FORMS = [*(((n, n), step) for n, step in SQUARE), *OTHER]
 
 
+def tile_of(window: tuple[int, int], step: int, config: int) -> int:
+    """The largest tiles that serve the window, where config is 1."""
+    return 4 if max(-(-n // step) for n in window) < 4 and config else 2
+
+
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form,size,config,dynamic", list(AllPairs([FORMS, [(8, 8), (13, 9), (9, 22)], (0, 1), [False, True]])))
-def test_forms(form: tuple[int, int], size: tuple[int, int], config: int, dynamic: bool) -> None:
-    """Windows of other sizes, and steps of two, whose phases are summed over at the same points."""
-    window, step = form
-    m = 4 if -(-window // step) < 4 and config else 2
+def test_forms(form: tuple[tuple[int, int], int], size: tuple[int, int], config: int, dynamic: bool) -> None:
+    """Windows of other sizes, along one axis, too, and steps of two, whose phases are summed over at the same points."""
+    m = tile_of(*form, config)
     for channels, filters, kc in ((17, 40, 0), (5, 19, 8), (37, 19, 8)):
         check(f"host_winograd{{m={m} mr=4 nv={2 - config} lanes=8 mc=8 panels={1 + config} kc={kc}}}", size, WHOLE, channels,
-              filters, dynamic=dynamic, window=window, step=step)
+              filters, dynamic=dynamic, window=form[0], step=form[1])
+
+
+def sequence(window: int, step: int, out: Dim, channels: int, filters: int) -> str:
+    """Loops sequence, place, filter, then place of the window, channel."""
+    x, w, y = T("f32", ("B", "W", channels)), T("f32", (window, channels, filters)), T("f32", ("B", out, filters))
+    loops = "(d0, d1, d2, d3, d4)"
+    maps = [f"{loops} -> (d0, d1 * {step} + d3, d4)", f"{loops} -> (d3, d4, d2)", f"{loops} -> (d0, d1, d2)"]
+    body = filled("z", y, "0.0") + "\n" + generic("y", maps, "ppprr", {"x": x, "w": w}, ("z", y), multiply_add("f32"))
+    return workload({"x": x, "w": w}, ["B", "W", *([out] if isinstance(out, str) else [])], body, {"y": y})
+
+
+@pytest.mark.parametrize("window,step,config", list(AllPairs([[2, 3, 5, 7], [1, 2], [0, 1]], filter_func=lambda row: (
+    len(row) < 2 or (row[0], row[1]) not in ((7, 1), (2, 2))))))
+def test_sequences(window: int, step: int, config: int) -> None:
+    for size in (window, 24, 41):
+        x, w = values((3, size, 21), 1), values((window, 21, 35), 2)
+        out = (size - window) // step + 1
+        places = np.stack([x[:, i : i + (out - 1) * step + 1 : step] for i in range(window)], axis=2)
+        want = np.einsum("nxic,icf->nxf", places.astype(np.float64), w.astype(np.float64))
+        got = guarded(want.shape, x.dtype)
+        m = tile_of((1, window), step, config)
+        text = f"host_winograd{{m={m} mr=4 nv=2 lanes=8 mc=8 chunks={config} kc={8 * config}}}"
+        load(sequence(window, step, "OW", 21, 35), text)([at_edge(x), at_edge(w)], {"B": 3, "W": size, "OW": out}, [got], 2)
+        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
 
 
 @pytest.mark.parametrize("batch", [0, 1, 9])
@@ -150,10 +182,10 @@ def test_what_follows(op: str, numpy: np.ufunc) -> None:
 
 
 @pytest.mark.parametrize("kernel,stride,dilation", [
-    ((3, 3), 3, 1), ((3, 3), 1, 2), ((6, 6), 1, 1), ((1, 3), 1, 1), ((2, 2), 2, 1), ((3, 5), 1, 1)])
+    ((3, 3), 3, 1), ((3, 3), 1, 2), ((6, 6), 1, 1), ((1, 1), 1, 1), ((2, 2), 2, 1), ((3, 6), 1, 1)])
 def test_other_windows_are_refused(kernel: tuple[int, int], stride: int, dilation: int) -> None:
     out: tuple[Dim, Dim] = ("OH", "OW")
-    with pytest.raises(BuildError, match="two windows of 2, 3, 4, 5 places with steps of 1 or 3, 4, 5, 6, 7, 8 places with"):
+    with pytest.raises(BuildError, match="windows of 2, 3, 4, 5 places with steps of 1 or 3, 4, 5, 6, 7, 8, 9, 10 places with"):
         load(convolution(image("H", "W", 8, SAME), kernel, 16, stride, dilation, out), CONFIGS[0])
 
 

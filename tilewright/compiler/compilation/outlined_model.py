@@ -233,7 +233,7 @@ def donated_pairs(ingested: Ingested, bound: Mapping[int, np.ndarray], donate: S
 
 def passes_of(options: CompileOptions, limits: Limits) -> list[Pass]:
     """What every model goes through before its constants are folded: recover, narrow, fuse, outline."""
-    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(limits),
+    graph = graph_passes(_attention(options, limits), _integers(limits), _parts(limits), _images(options, limits),
                          _weights(options, limits), _activations(options), _in_place(limits), _runs(limits))
     together = isinstance(limits, HostLimits)
     products, arch = _products(options, limits)
@@ -327,12 +327,13 @@ def _parts(limits: Limits) -> SplitReductions | None:
         elements=2048, rows=4, parts=512, shares=True, alike=LEAST)
 
 
-def _images(limits: Limits) -> ChannelsLast:
-    """On the host, images of few pixels a row run over channels, and those of few channels over pixels, as volumes of few
-    filters or channels do."""
+def _images(options: CompileOptions, limits: Limits) -> ChannelsLast:
+    """On the host, images of few pixels a row run over channels, as sequences do that gain by it, and those of few channels over
+    pixels, as volumes of few filters or channels do."""
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
-    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs)
+    return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs,
+                        saves=options.winograd)
 
 
 def _runs(limits: Limits) -> list[Pass]:

@@ -40,6 +40,7 @@ from tilewright.passes.linalg.structured import (
 )
 from tilewright.passes.linalg.symbolic import integer, mixed, reassociation
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position, replace_all_uses, tensor, walk
+from tilewright.passes.spaces.host.winograd_form import Form
 from tilewright.passes.transforms.channel_windows import FIRST, LAST, SAME, is_window, window_loops
 from tilewright.passes.transforms.convolution_form import is_convolution, is_pointwise, steps_of
 from tilewright.passes.transforms.find_codes import CODES
@@ -62,7 +63,8 @@ class ChannelsLast(Pass):
     pixels of a row up to which filters of each channel by itself run over at least `lanes` channels. few: channels up to which a
     convolution stays, with pixels along the vectors, where no other reads its result. short: pixels of a row up to which
     convolutions over one axis run over at least `lanes` filters. volumes: filters times channels beyond which those over three
-    axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on?"""
+    axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on? saves: may
+    convolutions go through transforms that save multiplications (host_winograd)?"""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
@@ -72,6 +74,7 @@ class ChannelsLast(Pass):
     short: int = 0
     volumes: int = 0
     pairs: bool = False
+    saves: bool = False
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -98,7 +101,7 @@ class _Rewriter:
                     self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
                     self._convolve(op, self._image(op.operands[0]), *steps_of(op))
-            elif self._is_short(op) or self._is_volume(op) or self._is_swapped(op):
+            elif self._is_sequence(op) or self._is_volume(op) or self._is_swapped(op):
                 self._over_filters(op)
             elif op.name == _SEQUENCE and is_pointwise(op):
                 self._product(op, op.operands[0])
@@ -190,13 +193,19 @@ class _Rewriter:
         made = rebuild(op, [image, filters], [self._start(op)], maps, ["parallel"] * 4 + ["reduction"] * 3)
         self._back(op, made.results[0])
 
-    def _is_short(self, op: ir.Operation) -> bool:
-        """A convolution over one axis, of many filters, whose rows are at most `short` pixels."""
+    def _is_sequence(self, op: ir.Operation) -> bool:
+        """A convolution over one axis, of many filters, whose rows are at most `short` pixels; of many channels, too, where it
+        steps over pixels, which vectors of them would gather, or where its window saves multiplications."""
         if op.name != _SEQUENCE or not self.options.short:
             return False
-        shapes = self.views.shapes
-        filters = shapes.dims(inputs(op)[1])[0].constant or 0
-        return filters >= self.options.lanes and shapes.bounds(shapes.dims(op.results[0])[2])[1] <= self.options.short
+        shapes, lanes = self.views.shapes, self.options.lanes
+        filters, channels, window = (d.constant or 0 for d in shapes.dims(inputs(op)[1]))
+        (step,), (dilation,) = steps_of(op)
+        element = ir.RankedTensorType(op.operands[0].type).element_type
+        words = isinstance(element, ir.IntegerType) or (self.options.pairs and str(element) == "bf16")
+        saves = self.options.saves and not words and dilation == 1 and Form.of([(window, step)]) is not None
+        many = window > 1 and channels >= 2 * lanes and (step > 1 or saves)
+        return filters >= lanes and (many or shapes.bounds(shapes.dims(op.results[0])[2])[1] <= self.options.short)
 
     def _is_volume(self, op: ir.Operation) -> bool:
         """A convolution over three axes of bf16 in pairs, of more factors than lie near, or of two vectors of filters and one of

@@ -10,7 +10,7 @@ from tilewright.passes.linalg.reshape import Reshaper
 from tilewright.passes.linalg.structured import compose, inits, inputs, iterator_kinds, loop_map, rebuild, users
 from tilewright.passes.linalg.symbolic import SymbolicShapes, reassociation
 from tilewright.passes.mlir import ir, maps_of, owner, position
-from tilewright.passes.spaces.host.host_winograd import Form
+from tilewright.passes.spaces.host.winograd_form import Form
 
 _CUT = [[0], [1, 2], [3], [4]]  # the axes of [n, group, channel, row, column] behind those of an image
 
@@ -51,8 +51,8 @@ class GroupedConvolution:
         terms = [linear_terms(e) or {} for e in list(maps_of(self.op)[0].results)[3:]]
         kinds = iterator_kinds(self.op)
         steps, taps = ([c for t in terms for d, c in t.items() if kinds[d] == kind] for kind in ("parallel", "reduction"))
-        square = len(set(extents)) == len(set(steps)) == 1 and taps == [1, 1]
-        return square and Form.of(extents[0], steps[0]) is not None and self.filters >= lanes * steps[0]
+        served = taps == [1, 1] and Form.of(list(zip(extents, steps, strict=True))) is not None
+        return served and self.filters >= lanes * max(steps)
 
     def channels_last(self, views: Reshaper, image: ir.Value) -> ir.Value:
         """[n, row, column, filters of all groups], of the padded image [n, row, column, channels of all groups]."""

@@ -1,11 +1,12 @@
 """Family `host_winograd`: convolutions by Winograd's minimal filtering, with what is fused after them.
 
-The result is cut into tiles of m x m pixels. With steps of one a tile of the image and each filter are transformed to squares of
-m + window - 1 on a side; at each of its places the transformed tiles [tile][channel] are multiplied with the transformed filters
-[channel][filter], and the products transform back to m x m pixels: of 3x3 windows (m + 2)^2 multiplications for the 9 m^2 of the
-definition. With steps of two the image and the window fall apart into the four phases of even and odd rows and columns, which
-are convolutions with steps of one over half as many places; they are transformed to the same points and are summed over there,
-as channels are. A phase of one place less has no product at infinity: (2 m + 1)^2 multiplications for the 9 m^2.
+The result is cut into tiles of m pixels along each axis of the windows, of which there are two or one. With steps of one a tile
+of the image and each filter are transformed to m + window - 1 places along each axis; at each place the transformed tiles
+[tile][channel] are multiplied with the transformed filters [channel][filter], and the products transform back to the pixels: of
+3x3 windows (m + 2)^2 multiplications for the 9 m^2 of the definition. With steps of two the image and the window fall apart into
+the phases of even and odd rows and columns, which are convolutions with steps of one over half as many places; they are
+transformed to the same points and are summed over there, as channels are. A phase of one place less has no product at infinity:
+(2 m + 1)^2 multiplications for the 9 m^2.
 
 A work unit is one point of the shared loops, some tiles and a group of panels of filters. It transforms its filters once; then,
 a chunk of tiles at a time, it transforms the image, multiplies in register blocks of mr tiles by nv vectors of filters, and
@@ -31,10 +32,11 @@ from tilewright.passes.families.host.host_matmul_block import Block, Columns, Lo
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import row_blocks
 from tilewright.passes.families.host.host_matmul_store import PlacedResults
-from tilewright.passes.families.host.winograd_matrices import corner, matrices, on_both_sides
+from tilewright.passes.families.host.winograd_matrices import Matrix, corner, matrices, on_both_sides
 from tilewright.passes.mlir import ir, llvm
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
-from tilewright.passes.spaces.host.host_winograd import Form, HostWinogradConfig
+from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig
+from tilewright.passes.spaces.host.winograd_form import Axis, Form
 from tilewright.runtime.shape import Expr
 
 _APART = 16  # elements behind all channels of a tile, and behind a place, so that they do not share cache sets
@@ -59,7 +61,7 @@ def tile(frame: KernelFrame, config: HostWinogradConfig, tiler: Tiler) -> None:
     if plan.tile % config.columns:
         raise ValueError(f"panels of {plan.tile} filters cannot be read in blocks of {config.columns}")
     columns, tiles, step = plan.view.extents[plan.column], Expr.of(1), config.columns * config.panels
-    for extent in layer.tiles(plan, config.m):
+    for extent in layer.grid(plan, config.m):
         tiles = tiles * extent
 
     def parts(place: list[Index]) -> dict[str, Part]:
@@ -73,36 +75,50 @@ def tile(frame: KernelFrame, config: HostWinogradConfig, tiler: Tiler) -> None:
 
 @dataclass(frozen=True)
 class _Layer:
-    """Loops of a convolution by what they are. rows: of pixels, along two axes; taps: of the window along them; images: the
-    other loops over rows. form: of its windows."""
+    """Loops of a convolution by what they are. rows: of pixels, along two axes, the first None where windows lie along one; taps:
+    of the window along them; axes: what the windows are like there; images: the other loops over rows; idle: over windows of
+    one place."""
 
     images: tuple[int, ...]
-    rows: tuple[int, int]
-    taps: tuple[int, int]
+    rows: tuple[int | None, int]
+    taps: tuple[int | None, int]
+    axes: tuple[Axis, Axis]
+    idle: tuple[int, ...]
     channel: int
-    form: Form
 
     @staticmethod
     def of(plan: Plan) -> _Layer:
         view = plan.view
         where = f"{view.op.name} at {view.op.location}"
         pairs = [terms for e in view.maps[plan.narrow].results if (terms := linear_terms(e)) is not None and len(terms) == 2]
-        windows = [(d, t, terms[d]) for terms in pairs for d in terms for t in terms
-                   if d in plan.rows and t in view.k and terms[t] == 1]
-        channels = [d for d in view.k if d not in {t for _, t, _ in windows}]
-        forms = {Form.of(view.extents[t].constant, step) for _, t, step in windows}
-        form = forms.pop() if len(windows) == 2 and len(forms) == 1 else None
+        every = [(d, t, terms) for terms in pairs for d in terms for t in terms if d in plan.rows and t in view.k]
+        windows = [(d, t, terms) for d, t, terms in every if view.extents[t].constant != 1]
+        channels = [d for d in view.k if d not in {t for _, t, _ in every}]
+        form = Form.of([(view.extents[t].constant if terms[t] == 1 else None, terms[d]) for d, t, terms in windows])
         if form is None or len(channels) != 1:
-            raise ValueError(f"{where}: wanted two windows of {Form.wanted()}, and one loop over channels")
+            raise ValueError(f"{where}: wanted one or two windows of {Form.wanted()}, and one loop over channels")
         if plan.column in view.loops_of(plan.narrow) or plan.side > 1 or not is_float(view.product.accumulator):
             raise ValueError(f"{where}: wanted an image of floats that does not vary with the filters, and no words of bf16")
-        (y, a, _), (x, b, _) = windows
-        return _Layer(tuple(d for d in plan.rows if d not in (y, x)), (y, x), (a, b), channels[0], form)
+        (y, x), (a, b) = (tuple([None, *found][-2:]) for found in ([d for d, _, _ in windows], [t for _, t, _ in windows]))
+        assert x is not None and b is not None
+        above, along = (Axis(), *form.axes)[-2:]
+        idle = tuple(t for d, t, _ in every if (d, t) not in {(d, t) for d, t, _ in windows})
+        return _Layer(tuple(d for d in plan.rows if d not in (y, x)), (y, x), (a, b), (above, along), idle, channels[0])
 
-    def tiles(self, plan: Plan, m: int) -> list[Expr]:
-        """Tiles of m x m pixels along each loop over images and along the two axes of pixels."""
+    @property
+    def phases(self) -> list[tuple[int, int]]:
+        """Remainders along both axes."""
+        form = Form(self.axes if self.rows[0] is not None else self.axes[1:])
+        return [(0, phase[0]) if len(phase) == 1 else (phase[0], phase[1]) for phase in form.phases]
+
+    def sizes(self, m: int) -> tuple[int, int]:
+        """Pixels of a tile along both axes."""
+        return (1 if self.rows[0] is None else m, m)
+
+    def grid(self, plan: Plan, m: int) -> list[Expr]:
+        """Tiles along each loop over images and along the axes of pixels."""
         extents = plan.view.extents
-        return [*(extents[d] for d in self.images), *(extents[d].ceildiv(m) for d in self.rows)]
+        return [*(extents[d] for d in self.images), *(extents[d].ceildiv(m) for d in self.rows if d is not None)]
 
 
 @dataclass(frozen=True)
@@ -114,13 +130,22 @@ class _WinogradEmitter:
     workspace: ir.Value
 
     @property
-    def side(self) -> int:
-        """Places along an axis of a transformed tile."""
-        return self.layer.form.side(self.config.m)
+    def sides(self) -> tuple[int, int]:
+        """Places of a transformed tile along both axes."""
+        (a, b), (m, n) = self.layer.axes, self.layer.sizes(self.config.m)
+        return a.side(m), b.side(n)
 
     @property
     def places(self) -> int:
-        return self.side**2
+        return self.sides[0] * self.sides[1]
+
+    def matrices(self, which: int) -> tuple[Matrix, Matrix]:
+        """A^T, G or B^T along both axes."""
+        (a, b), (m, n) = self.layer.axes, self.layer.sizes(self.config.m)
+        return matrices(m, a.taps)[which], matrices(n, b.taps)[which]
+
+    def place(self, i: int, j: int) -> Index:
+        return Index(i * self.sides[1] + j)
 
     @property
     def channels(self) -> Expr:
@@ -132,12 +157,13 @@ class _WinogradEmitter:
         return Expr.of(self.config.kc) if self.config.kc else self.channels
 
     def reach(self, phase: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of a phase: taps along the two axes, and places of a transformed tile that it has products at."""
-        (a, b), off = map(self.layer.form.taps_of, phase), self.config.m - 1
-        return (a, b), (a + off, b + off)
+        """Of a phase: taps along both axes, and places of a transformed tile that it has products at."""
+        a, b = (axis.taps_of(r) for axis, r in zip(self.layer.axes, phase, strict=True))
+        m, n = self.layer.sizes(self.config.m)
+        return (a, b), (a + m - 1, b + n - 1)
 
     def grid(self) -> list[Expr]:
-        return self.layer.tiles(self.plan, self.config.m)
+        return self.layer.grid(self.plan, self.config.m)
 
     def _areas(self) -> dict[str, tuple[Expr, ...]]:
         """Strides of what the workspace holds, in order; the first is that of the whole area.
@@ -145,7 +171,7 @@ class _WinogradEmitter:
         filters: [panel][place][phase][channel][filter]; image: [place][tile][phase][channel]; products: [place][tile][filter], so
         that the products at a place read and write memory from end to end.
         """
-        config, places, phases = self.config, self.places, len(self.layer.form.phases)
+        config, places, phases = self.config, self.places, len(self.layer.phases)
         values = self.depth * (phases - 1) + self.depth.ceildiv(config.lanes) * config.lanes
         values = values if config.kc else values + _APART
         wide, panel = Expr.of(config.columns * config.panels), self.depth * config.columns * phases + _APART
@@ -253,8 +279,7 @@ class _WinogradUnit:
     def _filters(self, panel: Index, vectors: int, channels: _Channels) -> None:
         """Transforms some channels of the filters of a panel."""
         emitter, config = self.emitter, self._config
-        memory, layer = emitter.memory("filters"), emitter.layer
-        _, g, _ = matrices(config.m, layer.form.taps)
+        memory, layer, g = emitter.memory("filters"), emitter.layer, emitter.matrices(1)
         block = Block(emitter.kernel.evaluator, emitter.plan, HostMatmulConfig(config.mr, config.nv, config.lanes), None)
 
         def vector(c: Index, at: int, number: int, phase: tuple[int, int]) -> None:
@@ -264,19 +289,18 @@ class _WinogradUnit:
             taps, sides = emitter.reach(phase)
 
             def read(a: int, b: int) -> ir.Value:
-                here = (Index(p + x * layer.form.step) for p, x in zip(phase, (a, b), strict=True))
-                return block.wide(self._at({layer.channel: channels.first + c, **dict(zip(layer.taps, here, strict=True))}),
-                                  columns, 0, Index(0))
+                here = (Index(p + x * axis.step) for axis, p, x in zip(layer.axes, phase, (a, b), strict=True))
+                return block.wide(self._at(channels.first + c, layer.taps, tuple(here)), columns, 0, Index(0))
 
             def write(a: int, b: int, value: ir.Value) -> None:
                 k = channels.count * number + c
-                memory.store(value, [panel, Index(a * emitter.side + b), k, Index.ramp(at, config.lanes)])
+                memory.store(value, [panel, emitter.place(a, b), k, Index.ramp(at, config.lanes)])
 
-            left, right = (corner(g, s, t) for s, t in zip(sides, taps, strict=True))
+            left, right = (corner(x, s, t) for x, s, t in zip(g, sides, taps, strict=True))
             on_both_sides(left, right, read, write)
 
         def channel(c: Index) -> None:
-            for j, (number, phase) in product(range(vectors), enumerate(layer.form.phases)):
+            for j, (number, phase) in product(range(vectors), enumerate(layer.phases)):
                 vector(c, j * config.lanes, number, phase)
 
         self._loop(0, channels.count, 1, channel)
@@ -285,17 +309,20 @@ class _WinogradUnit:
         """Transforms some channels of what tile number `tile` of the result needs of the image, to `place` of the chunk."""
         emitter, config, ev = self.emitter, self._config, self.emitter.kernel.evaluator
         plan, layer, lanes = emitter.plan, emitter.layer, config.lanes
-        form, image = layer.form, plan.view.operand(plan.narrow)
-        memory_of = ev.memories.get(image)
-        memory, (_, _, bt) = emitter.memory("image"), matrices(config.m, form.taps)
-        point = self._corner(tile)
+        image, bt = plan.view.operand(plan.narrow), emitter.matrices(2)
+        memory, source = emitter.memory("image"), ev.memories.get(image)
+        above, along = layer.axes
+        point, first = self._corner(tile)
 
-        def reach(axis: int) -> list[Index]:
-            extent, first = plan.view.extents[layer.rows[axis]], point[layer.rows[axis]]
-            assert first is not None
-            first, last = first * form.step, (ev.emit(extent) - 1) * form.step + (form.window - 1)
-            sure = form.tile(config.m) if extent.divisible_by(config.m) else form.window
-            return [first + i if i < sure else (first + i).min(last) for i in range(form.tile(config.m))]
+        def reach(n: int) -> list[Index]:
+            """Places of the image along an axis."""
+            axis, d, m = layer.axes[n], layer.rows[n], layer.sizes(config.m)[n]
+            if d is None:
+                return [Index(0)]
+            extent, start = plan.view.extents[d], first[n] * axis.step
+            last = (ev.emit(extent) - 1) * axis.step + (axis.window - 1)
+            sure = axis.tile(m) if extent.divisible_by(m) else axis.window
+            return [start + i if i < sure else (start + i).min(last) for i in range(axis.tile(m))]
 
         rows, columns = reach(0), reach(1)
 
@@ -303,26 +330,24 @@ class _WinogradUnit:
             _, sides = emitter.reach(phase)
 
             def pixel(i: int, j: int, channel: Index, beside: int = 0) -> list[Index]:
-                at = list(point)
-                here = (rows[phase[0] + i * form.step], columns[phase[1] + j * form.step] + beside)
-                for d, x in zip((*layer.rows, *layer.taps, layer.channel), (Index(0), Index(0), *here, channel), strict=True):
-                    at[d] = x
-                return coords_of(plan.view, plan.narrow, at)
+                here = (rows[phase[0] + i * above.step], columns[phase[1] + j * along.step] + beside)
+                at = self._at(channel, layer.taps, here, point)
+                return coords_of(plan.view, plan.narrow, [Index(0) if d in layer.rows else x for d, x in enumerate(at)])
 
             def read(i: int, j: int) -> ir.Value:
-                if memory_of is not None and phase[1] + j * form.step >= form.window - form.step:
-                    ahead = pixel(i, j, channels.first + c, form.step * config.m * _AHEAD)
-                    llvm.intr_prefetch(memory_of.address(ahead), 0, 3, 1)
+                if source is not None and phase[1] + j * along.step >= along.window - along.step:
+                    ahead = pixel(i, j, channels.first + c, along.step * config.m * _AHEAD)
+                    llvm.intr_prefetch(source.address(ahead), 0, 3, 1)
                 value = ev.element(image, pixel(i, j, Index.ramp(channels.first + c, lanes)), mask)
                 return splat_to(ProductCode(plan.view.product).factor(plan.narrow, value), lanes)
 
             def write(i: int, j: int, value: ir.Value) -> None:
-                memory.store(value, [place, Index(i * emitter.side + j), Index.ramp(channels.count * number + c, lanes)])
+                memory.store(value, [place, emitter.place(i, j), Index.ramp(channels.count * number + c, lanes)])
 
-            left, right = (corner(bt, s, s) for s in sides)
+            left, right = (corner(x, s, s) for x, s in zip(bt, sides, strict=True))
             on_both_sides(left, right, read, write)
 
-        for number, phase in enumerate(form.phases):  # a vector may run over into the next phase
+        for number, phase in enumerate(layer.phases):  # a vector may run over into the next phase
             self._vectors(channels.count, partial(vector, number, phase))
 
     def _products(self, panel: Index, vectors: int, tiles: Index, channels: _Channels) -> None:
@@ -358,57 +383,68 @@ class _WinogradUnit:
 
     def _phases_at(self, place: Index) -> tuple[Index, Index]:
         """The first phase with products at a place, and the one behind the last."""
-        form, last = self.emitter.layer.form, self.emitter.side - 1
-        if form.window % form.step == 0:
-            return Index(0), Index(len(form.phases))
-        down, along = place // (last + 1) // last, place % (last + 1) // last  # 1 at infinity
-        return along, (Index(4) - down * 2).min(Index(4) - along)
+        layer, (height, width) = self.emitter.layer, self.emitter.sides
+        ends = [at // (side - 1) if axis.uneven else None  # 1 at infinity
+                for axis, at, side in zip(layer.axes, (place // width, place % width), (height, width), strict=True)]
+        down, along = ends
+        count = len(layer.phases)
+        if down is not None and along is not None:
+            return along, (Index(count) - down * 2).min(Index(count) - along)
+        end = down if along is None else along
+        return Index(0), Index(count) if end is None else Index(count) - end * (count // 2)
 
     def _results(self, place: Index, tile: Index) -> None:
         """Stores the pixels of a tile of all filters of the unit, with what follows them."""
         emitter, config = self.emitter, self._config
-        memory, (at, _, _) = emitter.memory("products"), matrices(config.m, emitter.layer.form.taps)
-        results, corner = PlacedResults(emitter.kernel, emitter.plan, config.lanes), self._corner(tile)
+        memory, (left, right) = emitter.memory("products"), emitter.matrices(0)
+        results, (point, first) = PlacedResults(emitter.kernel, emitter.plan, config.lanes), self._corner(tile)
 
         def vector(f: Index, mask: ir.Value | None) -> None:
             def read(i: int, j: int) -> ir.Value:
-                return memory.load([place, Index(i * emitter.side + j), Index.ramp(f, config.lanes)])
+                return memory.load([place, emitter.place(i, j), Index.ramp(f, config.lanes)])
 
             def write(i: int, j: int, value: ir.Value) -> None:
-                self._pixel(corner, i, j, lambda point: results.store(point, self.first + f, value, mask))
+                self._pixel(point, first, (i, j), lambda at: results.store(at, self.first + f, value, mask))
 
-            on_both_sides(at, at, read, write)
+            on_both_sides(left, right, read, write)
 
         self._vectors(self.left.min(config.columns * config.panels), vector)
 
-    def _pixel(self, corner: Loops, i: int, j: int, store: Callable[[Loops], None]) -> None:
-        """store(point of the loops) where the pixel (i, j) of a tile is one of the result's."""
-        emitter = self.emitter
-        point, inside = list(corner), []
-        for d, offset in zip(emitter.layer.rows, (i, j), strict=True):
-            here, extent = corner[d], emitter.plan.view.extents[d]
-            assert here is not None
-            point[d] = here + offset
+    def _pixel(self, point: Loops, first: tuple[Index, Index], pixel: tuple[int, int], store: Callable[[Loops], None]) -> None:
+        """store(point of the loops) where a pixel of a tile is one of the result's."""
+        emitter, at = self.emitter, list(point)
+        inside: list[ir.Value | bool] = []
+        for d, start, offset in zip(emitter.layer.rows, first, pixel, strict=True):
+            if d is None:
+                continue
+            extent = emitter.plan.view.extents[d]
+            at[d] = start + offset
             if offset and not extent.divisible_by(self._config.m):
-                inside.append((here + offset).lt(emitter.kernel.evaluator.emit(extent)))
+                inside.append((start + offset).lt(emitter.kernel.evaluator.emit(extent)))
 
         def under(conditions: list[ir.Value | bool]) -> None:
             if conditions:
                 when(conditions[0], lambda: under(conditions[1:]))
             else:
-                store(point)
+                store(at)
 
         under(inside)
 
-    def _corner(self, tile: Index) -> Loops:
-        """The loops at the first pixel of a tile."""
+    def _corner(self, tile: Index) -> tuple[Loops, tuple[Index, Index]]:
+        """The loops over images at a tile, and its first pixel along both axes."""
         emitter, layer = self.emitter, self.emitter.layer
-        *images, y, x = delinearize(tile, [emitter.kernel.evaluator.emit(e) for e in emitter.grid()])
-        rows = (y * self._config.m, x * self._config.m)
-        return self._at(dict(zip((*layer.images, *layer.rows), (*images, *rows), strict=True)))
+        places = delinearize(tile, [emitter.kernel.evaluator.emit(e) for e in emitter.grid()])
+        images, along = dict(zip(layer.images, places, strict=False)), places[len(layer.images):]
+        y, x = (Index(0), *along)[-2:]
+        m = self._config.m
+        return [images.get(d, x) for d, x in enumerate(self.loops)], (y * m, x * m)
 
-    def _at(self, coordinates: dict[int, Index]) -> Loops:
-        return [coordinates.get(d, x) for d, x in enumerate(self.loops)]
+    def _at(self, channel: Index, axes: tuple[int | None, int], places: tuple[Index, ...], point: Loops | None = None) -> Loops:
+        """Coordinates of a channel at places along two loops; those of the others as at `point`."""
+        layer = self.emitter.layer
+        known = {layer.channel: channel, **dict.fromkeys(layer.idle, Index(0)),
+                 **{d: place for d, place in zip(axes, places, strict=True) if d is not None}}
+        return [known.get(d, x) for d, x in enumerate(point or self.loops)]
 
     def _vectors(self, count: Index, body: Callable[[Index, ir.Value | None], None]) -> None:
         """body(first, mask) for whole vectors, then for the last one under a mask."""

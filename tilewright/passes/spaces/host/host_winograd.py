@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import ceil, sqrt
+from math import ceil
 from typing import ClassVar
 
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, over_budget
 from tilewright.passes.spaces.host.host_matmul import Extents, prepacked, word_of
+from tilewright.passes.spaces.host.winograd_form import TILES, Form
 from tilewright.passes.spaces.numerics import Numerics
 from tilewright.passes.spaces.padding import row_windows
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -17,70 +18,23 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
-TILES = (2, 4)  # m
-# places on a side -> cycles a place of transforming a vector of image, products
+# places on a side -> cycles a place of transforming a vector of image, products, along two axes
 COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}
+_ONE_AXIS = 0.6  # of that along one
 _FILTERS = {True: 3.0, False: 6.0}  # cycles for a value of a vector of filters: into the second cache, or beyond
 _PASS = 1.5  # cycles for a sum that is loaded and stored again
-_STEPS = (1, 2)
 SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
 _DISTANT = 1.7  # bytes a cycle of filters that are transformed into a distant last cache and read from there (xeon-avx512.md)
 
 
 @dataclass(frozen=True)
-class Form:
-    """Square windows of `window` places a side that go on by `step` places.
-
-    They fall apart into `step` x `step` phases, places whose row and column leave one remainder by `step`: windows with steps
-    of one over the places of that phase.
-    """
-
-    window: int
-    step: int
-
-    @staticmethod
-    def of(window: int | None, step: int) -> Form | None:
-        """None of a form that nothing is saved for: of one place in each phase, or beyond the largest transform."""
-        form = Form(window or 0, step)
-        return form if step in _STEPS and form.taps > 1 and form.side(min(TILES)) in COST else None
-
-    @staticmethod
-    def wanted() -> str:
-        """The forms that there are, in words."""
-        windows = [[str(w) for w in range(9) if Form.of(w, step)] for step in _STEPS]
-        return " or ".join(f"{', '.join(w)} places with steps of {step}" for w, step in zip(windows, _STEPS, strict=True))
-
-    @property
-    def taps(self) -> int:
-        """The most places of the window along an axis that a phase has."""
-        return -(-self.window // self.step)
-
-    def taps_of(self, remainder: int) -> int:
-        return -(-(self.window - remainder) // self.step)
-
-    @property
-    def phases(self) -> tuple[tuple[int, int], ...]:
-        """Remainders of row and column. Those with the most places down, those with the most along, and those with both lie side
-        by side."""
-        return ((0, 0),) if self.step == 1 else ((0, 1), (0, 0), (1, 0), (1, 1))
-
-    def side(self, m: int) -> int:
-        """Places along an axis that tiles of m pixels are transformed to."""
-        return m + self.taps - 1
-
-    def tile(self, m: int) -> int:
-        """Places along an axis of the image that m pixels need: as many products as its square a channel and filter."""
-        return (m - 1) * self.step + self.window
-
-
-@dataclass(frozen=True)
 class HostWinogradConfig(TileConfig):
-    """m: pixels on a side of a tile of the result. mr x nv: tiles and vectors of filters of the register block; lanes: elements
-    of a vector of the accumulator's type. mc: tiles of a chunk, whose transformed image and products lie in the workspace.
-    chunks: in one work unit, 0 for all. panels: of nv vectors of filters in one work unit, which transforms them first. kc:
-    channels that the filters are transformed of at a time, anew for each chunk, so that they do not leave the second cache; 0
-    for all at once.
+    """m: pixels along each axis of a tile of the result. mr x nv: tiles and vectors of filters of the register block; lanes:
+    elements of a vector of the accumulator's type. mc: tiles of a chunk, whose transformed image and products lie in the
+    workspace. chunks: in one work unit, 0 for all. panels: of nv vectors of filters in one work unit, which transforms them
+    first. kc: channels that the filters are transformed of at a time, anew for each chunk, so that they do not leave the second cache;
+    0 for all at once.
     """
 
     family: ClassVar[str] = "host_winograd"
@@ -101,43 +55,45 @@ class HostWinogradConfig(TileConfig):
 
 @dataclass(frozen=True)
 class Layer:
-    """Of a workload as this family sees it. form: of the windows; images: how many, and height and width of the result; Exprs
-    over the local dims."""
+    """Of a workload as this family sees it. form: of the windows; images: how many; pixels: of the result along the axes of the
+    windows; Exprs over the local dims."""
 
     form: Form
     images: Expr
-    height: Expr
-    width: Expr
+    pixels: tuple[Expr, ...]
     channels: Expr
     filters: Expr
     element_bytes: int
 
     @staticmethod
     def of(workload: Workload) -> Layer | None:
-        """None of anything but a convolution with two windows of a form that the family takes, channels and filters."""
-        seen = Extents.of(workload)
-        found = row_windows(workload)
-        forms = {Form.of(workload.loops[w.tap].extent.constant, w.stride) if w.dilation == 1 else None for w in found}
-        sums = [i for i, loop in enumerate(workload.loops) if loop.role == "k" and i not in {w.tap for w in found}]
-        form = forms.pop() if len(found) == 2 and len(forms) == 1 else None
+        """None of anything but a convolution with windows that the family serves, channels and filters."""
+        seen, loops = Extents.of(workload), workload.loops
+        every = row_windows(workload)
+        found = [w for w in every if loops[w.tap].extent.constant != 1]
+        form = Form.of([(loops[w.tap].extent.constant if w.dilation == 1 else None, w.stride) for w in found])
+        sums = [i for i, loop in enumerate(loops) if loop.role == "k" and i not in {w.tap for w in every}]
         if form is None or len(sums) != 1:
             return None
-        height, width = (workload.loops[w.row].extent for w in found)
         images = Expr.of(1)
-        for i, loop in enumerate(workload.loops):
+        for i, loop in enumerate(loops):
             images = images * loop.extent if loop.role == "m" and i not in {w.row for w in found} else images
-        return Layer(form, images, height, width, workload.loops[sums[0]].extent, seen.columns, seen.element_bytes)
+        pixels = tuple(loops[w.row].extent for w in found)
+        return Layer(form, images, pixels, loops[sums[0]].extent, seen.columns, seen.element_bytes)
 
     def tiles(self, m: int) -> Expr:
-        return self.images * self.height.ceildiv(m) * self.width.ceildiv(m)
+        total = self.images
+        for extent in self.pixels:
+            total = total * extent.ceildiv(m)
+        return total
 
     def filling(self, m: int, rows: float) -> float:
-        """The share of the tiles' pixels that are the result's; where the size of images is not known, that of one square image
-        of so many rows, as long as any."""
-        share = 1.0
-        for extent in (self.height, self.width):
+        """The share of the tiles' pixels that are the result's; where the size of images is not known, that of one image of so
+        many rows, as long as any along all axes."""
+        share, guess = 1.0, rows ** (1 / len(self.pixels))
+        for extent in self.pixels:
             size = extent.constant
-            share *= sqrt(rows) / (sqrt(rows) + (m - 1) / 2) if size is None else size / (-(-size // m) * m) if size else 1.0
+            share *= guess / (guess + (m - 1) / 2) if size is None else size / (-(-size // m) * m) if size else 1.0
         return share
 
 
@@ -146,7 +102,7 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
     if not numerics.winograd:
         return "definition: the options keep to the definition of a convolution"
     if Layer.of(workload) is None:
-        return f"form: the workload is no convolution with two windows of {Form.wanted()}"
+        return f"form: the workload is no convolution with windows of {Form.wanted()}"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
     if word_of(workload, limits) > 1:
@@ -172,12 +128,12 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         return f"contraction: the workload is {workload.kind.value}"
     layer = Layer.of(workload)
     if layer is None:
-        return f"form: the workload is no convolution with two windows of {Form.wanted()}"
+        return f"form: the workload is no convolution with windows of {Form.wanted()}"
     if any(not o.dtype.is_float or o.dtype.bytes < 2 for o in workload.inputs):
         return "floats: transformed filters have fractions"
     if word_of(workload, limits) > 1:
         return "no-words: the target multiplies the operands, bf16, several at once"
-    known = [m for m in TILES if layer.form.side(m) in COST]
+    known = [m for m in TILES if layer.form.serves(m)]
     if config.m not in known:
         return f"tile-known: {config.m} pixels on a side; wanted one of {', '.join(map(str, known))}"
     if min(config.mr, config.nv, config.panels, config.mc) < 1 or min(config.chunks, config.kc) < 0:
@@ -210,10 +166,11 @@ def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimi
 def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What so many rows, pixels of the result, are expected to take on one core. Filters beyond the second-level cache come again
     for every chunk, and take long to write where the last cache is distant."""
-    side, transformed = layer.form.side(config.m), layer.form.tile(config.m) ** 2  # products a tile, as many values of an image
-    image, result = COST[side]
+    form, places, transformed = layer.form, layer.form.places(config.m), layer.form.products(config.m)
+    share = 1.0 if len(form.axes) > 1 else _ONE_AXIS
+    image, result = (share * c for c in COST[max(a.side(config.m) for a in form.axes)])
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
-    tiles = rows / config.m**2 / layer.filling(config.m, rows)
+    tiles = rows / config.m ** len(form.axes) / layer.filling(config.m, rows)
     vectors = ceil(filters / lanes)
     groups = ceil(vectors / (config.nv * config.panels))
     parts = ceil(tiles / (config.mc * config.chunks)) if config.chunks else 1
@@ -225,11 +182,11 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     written = parts * bytes_ / _DISTANT if far else 0.0
     multiplied = transformed * tiles * channels * vectors / 2 / block_share(config, limits)
     if config.kc:
-        multiplied += side**2 * tiles * vectors * ceil(channels / config.kc) * _PASS
-    moved = tiles * transformed * groups * ceil(channels / lanes) * image + tiles * side**2 * vectors * result
+        multiplied += places * tiles * vectors * ceil(channels / config.kc) * _PASS
+    moved = tiles * transformed * groups * ceil(channels / lanes) * image + tiles * places * vectors * result
     each = _FILTERS[filter_bytes + config.mc * tile_bytes <= limits.l2]
     filtered = (chunks if config.kc else parts) * transformed * channels * vectors * each
-    return max(multiplied, streamed) + moved + filtered + written
+    return float(max(multiplied, streamed) + moved + filtered + written)
 
 
 def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
@@ -240,6 +197,6 @@ def block_share(config: HostWinogradConfig, limits: HostLimits) -> float:
 
 def footprints(config: HostWinogradConfig, layer: Layer) -> tuple[int, int]:
     """Bytes of the transformed filters of a unit, and of a tile of a chunk with its products."""
-    channels, each = (config.kc or layer.channels.constant or 256) * layer.form.tile(config.m) ** 2, layer.element_bytes
+    channels, each = (config.kc or layer.channels.constant or 256) * layer.form.products(config.m), layer.element_bytes
     wide = config.columns * config.panels
-    return channels * wide * each, (channels + wide * layer.form.side(config.m) ** 2) * each
+    return channels * wide * each, (channels + wide * layer.form.places(config.m)) * each

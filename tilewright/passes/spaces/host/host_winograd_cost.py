@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from tilewright.passes.spaces.host.host_winograd import TILES, HostWinogradConfig, Layer, block_share, cycles
+from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig, Layer, block_share, cycles
+from tilewright.passes.spaces.host.winograd_form import TILES
 from tilewright.passes.spaces.kernel_cost import Footprint, KernelCost, fields_of
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
@@ -25,7 +26,7 @@ def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimi
     layer = Layer.of(workload)
     assert layer is not None
     size, wide, form = layer.element_bytes, config.columns * config.panels, layer.form
-    places, transformed = form.side(config.m) ** 2, form.tile(config.m) ** 2
+    places, transformed = form.places(config.m), form.products(config.m)
     tiles = f"tiles{config.m}"
     channels, vectors = layer.channels.constant or 256, -(-(layer.filters.constant or 256) // config.lanes)
     part = (config.kc or channels) / channels  # of the channels, in the caches at a time
@@ -37,7 +38,7 @@ def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimi
         pads={"columns": config.lanes},
         least={tiles: max(1, round(2 * max(1.0, config.nv / 2) / (config.mr * config.nv) * config.mr))},
         units={"batch": 1, tiles: config.mc * config.chunks, "columns": wide},
-        rate=_MANY * form.window**2 * channels * vectors / 2 / taken,
+        rate=_MANY * form.taps * channels * vectors / 2 / taken,
         copied=Footprint(ceil(transformed * wide * size * part), "depth"),
         footprints={
             "filters": Footprint(ceil(transformed * wide * size * part), "depth"),
@@ -47,7 +48,7 @@ def kernel_cost(config: HostWinogradConfig, workload: Workload, limits: HostLimi
             "sums": config.mr * config.nv,
             "fmas_per_load": config.mr * config.nv / (config.mr + config.nv),
             "peak_share": share,
-            "multiplications_saved": (form.window * config.m) ** 2 / transformed,
+            "multiplications_saved": form.taps * config.m ** len(form.axes) / transformed,
             "product_bytes": places * config.mc * wide * size,
             "tiles_a_unit": config.mc * config.chunks,
         },

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, inf, sqrt
+from math import ceil, inf, prod
 
 from tilewright.passes.spaces.host import host_matmul_heuristics
 from tilewright.passes.spaces.host.host_block import register_block
 from tilewright.passes.spaces.host.host_matmul import Extents, prepacked
 from tilewright.passes.spaces.host.host_winograd import (
     SHARE,
-    TILES,
     HostWinogradConfig,
     Layer,
     cycles,
     footprints,
     why_invalid,
 )
+from tilewright.passes.spaces.host.winograd_form import TILES
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -57,7 +57,7 @@ def default(workload: Workload, limits: HostLimits,
         return usual, root
     called = replace(limits, cores=limits.threads or limits.cores)
     found: dict[HostWinogradConfig, HostWinogradConfig] = {}
-    one = (layer.height.constant or thresholds.image) * (layer.width.constant or thresholds.image)
+    one = prod(_pixels(layer, thresholds))
     for m in TILES:
         usually, blocked = (_best(m, workload, layer, limits, thresholds, some) for some in (False, True))
         if usually is not None:
@@ -89,13 +89,19 @@ def default(workload: Workload, limits: HostLimits,
     return (*used, *(usual if others in nodes else ())), switch(str(rows), cases, nodes[-1])
 
 
+def _pixels(layer: Layer, thresholds: Thresholds) -> list[int]:
+    """Of an image along each axis; where that is not known, a guess, along one axis of as many pixels as along two."""
+    return [extent.constant or thresholds.image ** (2 // len(layer.pixels)) for extent in layer.pixels]
+
+
 def _direct(workload: Workload, layer: Layer, limits: HostLimits, rows: float) -> float:
     """What the family host_matmul is expected to take."""
     channels, filters = layer.channels.constant or 256, layer.filters.constant or 256
     found = padded_windows(workload)
-    padding = padding_share(workload, found, round(sqrt(rows))) if found and tap_depth(workload).constant else 0.0
+    size = round(rows ** (1 / len(layer.pixels)))
+    padding = padding_share(workload, found, size) if found and tap_depth(workload).constant else 0.0
     lanes = limits.lanes(layer.element_bytes)
-    return rows * layer.form.window**2 * channels * ceil(filters / lanes) / 2 / SHARE * (1 - padding)
+    return rows * layer.form.taps * channels * ceil(filters / lanes) / 2 / SHARE * (1 - padding)
 
 
 def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thresholds,
@@ -109,8 +115,8 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, threshol
     tile = prepacked(workload)
     nv = next(n for n in (nv, 4, 3, 2, 1) if tile % (n * lanes) == 0)
     mr = min(mr, (limits.vector_registers - 1) // nv - 1)
-    height, width = (e.constant or thresholds.image for e in (layer.height, layer.width))
-    image = -(-height // m) * -(-width // m)
+    pixels = _pixels(layer, thresholds)
+    image = prod(-(-size // m) for size in pixels)
     found = []
     divided = (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)
     for panels, blocks, parts, vectors in product((1, 2, 4, 8), (4, 3, 2, 1), divided, (4, 2, 1) if some else (0,)):
@@ -129,6 +135,6 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, threshol
             for images in _IMAGES[:1] if some else _IMAGES:
                 units = -(-filters // (panels * config.columns)) * (-(-images * image // (mc * config.chunks)) if parts else 1)
                 busy = units / (-(-units // limits.cores) * limits.cores)
-                score += cycles(config, layer, limits, images * height * width) / images / busy
+                score += cycles(config, layer, limits, images * prod(pixels)) / images / busy
             found.append((score, mc * tile_bytes * 2 > limits.l2, -panels, config))
     return min(found, key=lambda c: c[:3])[3] if found else None

@@ -33,8 +33,8 @@ class HostWinogradConfig(TileConfig):
     """m: pixels along each axis of a tile of the result. mr x nv: tiles and vectors of filters of the register block; lanes:
     elements of a vector of the accumulator's type. mc: tiles of a chunk, whose transformed image and products lie in the
     workspace. chunks: in one work unit, 0 for all. panels: of nv vectors of filters in one work unit, which transforms them
-    first. kc: channels that the filters are transformed of at a time, anew for each chunk, so that they do not leave the second cache;
-    0 for all at once.
+    first. kc: channels that the filters are transformed of at a time, anew for each chunk, so that they do not leave the second
+    cache; 0 for all at once.
     """
 
     family: ClassVar[str] = "host_winograd"

@@ -63,6 +63,9 @@ class Thresholds:
                                     results=_WITH)
     streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
                                       operator="dense_768x768_argument", results=_WITH)
+    short_row: int = threshold(4096, unit="bytes of a row of columns beyond the second cache, up to which the next values of k "
+                                           "are fetched for one row of products", operator="dense_3072x768_argument",
+                               results="zen5-avx512.md: one row of products by distances of fetches")
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
     widened_rows: int = threshold(8, unit="rows, up to which 16 bits are widened where they are multiplied",
@@ -377,6 +380,8 @@ class _Defaults:
         if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
             streamed = self._streamed(12)
             one = replace(one, nv=self._piece(1), prefetch=0, stream=self._beside(columns))
+            if one.columns * size <= self.at.short_row and self._beyond(limits.l2):
+                one = replace(one, prefetch=one.stream)
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
         pieces = self._in_short_pieces(in_place)

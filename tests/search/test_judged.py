@@ -168,12 +168,16 @@ def test_shapes_between_go_by_the_two_nearest() -> None:
     shapes: list[Dims] = [(("d0", rows),) for rows in (2, 4, 6, 8, 10, 20, 30)]
     at = np.array([s[0][1] for s in shapes], float)
     apart = np.abs(at[:, None] - at[None])
-    found = judged(ratios).is_faster(PAIR, {s: i for i, s in enumerate(shapes)}, apart, np.full(len(at), 5.0))
+    numbers, reach, alike = {s: i for i, s in enumerate(shapes)}, np.full(len(at), 5.0), np.zeros(len(at))
+    found = judged(ratios).is_faster(PAIR, numbers, apart, reach, alike)
     assert found.tolist() == [True, True, True, False, False, True, False]  # the last one is farther from all than `reach`
+    for lost, wanted in ((0.1, True), (0.25, False)):  # of the gain, at four rows, by what is expected
+        found = judged(ratios).is_faster(PAIR, numbers, apart, reach, np.where(at == 4, lost, 0.0))
+        assert found.tolist() == [True, wanted, True, False, False, True, False]
     little = [(rows, within, 0.975 if rows == 6 else ratio) for rows, within, ratio in ratios]
-    found = judged(little).is_faster(PAIR, {s: i for i, s in enumerate(shapes)}, apart, np.full(len(at), 5.0))
+    found = judged(little).is_faster(PAIR, numbers, apart, reach, alike)
     assert found.tolist() == [True, False, True, False, False, True, False]  # what is gained at six rows may be lost at four
-    assert not Judged({}).is_faster(PAIR, {}, apart, np.full(len(at), 5.0)).any()
+    assert not Judged({}).is_faster(PAIR, {}, apart, reach, alike).any()
 
 
 def test_a_default_tree_stands_where_it_stays() -> None:

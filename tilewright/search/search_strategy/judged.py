@@ -56,11 +56,6 @@ class Found:
         return self.mean_most < 0 and self.most < PROMISED
 
     @property
-    def faster_nearby(self) -> bool:
-        """Is it so much faster that it is so at shapes nearby too, where it may gain less?"""
-        return self.faster and self.mean_most < -PROMISED
-
-    @property
     def settled(self) -> bool:
         """Would no more requests be taken?"""
         open_ = self.mean < 0 and not self.faster
@@ -98,21 +93,25 @@ class Judged:
     def at(self, pair: Pair, shape: Dims) -> Found | None:
         return self.found.get(pair, {}).get(shape)
 
-    def is_faster(self, pair: Pair, numbers: Mapping[Dims, int], apart: Floats, reach: Floats) -> np.ndarray:
-        """[shape]: is the first one faster there than the second?
+    def is_faster(self, pair: Pair, numbers: Mapping[Dims, int], apart: Floats, reach: Floats, expected: Floats) -> np.ndarray:
+        """[shape]: is the first one faster there than the second? Between shapes where they were compared: so much faster at the
+        nearest two that it is so there, too, where it may gain less, and less by what is expected to differ.
 
         numbers: of the shapes. apart: [shape, shape] distances. reach: [shape] within which the pair must have been compared.
+        expected: [shape] logarithm of the first one's expected time over the second's.
         """
         known = [(numbers[shape], found) for shape, found in self.found.get(pair, {}).items() if shape in numbers]
         if not known:
             return np.zeros(len(apart), np.bool_)
         places = np.array([n for n, _ in known])
-        faster, nearby = (np.array([getattr(f, name) for _, f in known]) for name in ("faster", "faster_nearby"))
+        faster, gains = (np.array([getattr(f, name) for _, f in known]) for name in ("faster", "mean_most"))
         distance = apart[:, places]
         order = np.argsort(distance, axis=1, kind="stable")[:, :2]
         nearest = np.take_along_axis(distance, order, axis=1)[:, 0]
+        less = np.maximum(expected[:, None] - expected[places], 0.0)
+        nearby = np.take_along_axis(faster & (gains + less < -PROMISED), order, axis=1).all(axis=1)
         here = nearest == 0
-        return np.asarray((nearest <= reach + 1e-9) & np.where(here, faster[order[:, 0]], nearby[order].all(axis=1)))
+        return np.asarray((nearest <= reach + 1e-9) & np.where(here, faster[order[:, 0]], nearby))
 
 
 def judged_by(records: Iterable[TuningRecord], usual: Untuned, threads: int) -> Judged:

@@ -234,16 +234,25 @@ def _faster(task: Task, space: FeatureSpace, evidence: Evidence, untuned: Sequen
     apart, stands, numbers = _apart(space), set(verified(task)), {shape: i for i, shape in enumerate(space.shapes)}
     reach = apart[:, [i for i, shape in enumerate(space.shapes) if shape in stands]].min(axis=1)
     places = _places(space, evidence, untuned)
+    curves = {space.lattice.texts[c]: curve for c, curve in evidence.curves.items()}
     for other, usual in judged.found:
         if other[0] in row and other[1] in column and usual in places:
             shapes = places[usual]
-            found[row[other[0]], shapes, column[other[1]]] = judged.is_faster((other, usual), numbers, apart, reach)[shapes]
+            own, plain_times = (curves[config].mean[:, column[threads]] for config, threads in (other, usual))
+            faster = judged.is_faster((other, usual), numbers, apart, reach, _over(own, plain_times))
+            found[row[other[0]], shapes, column[other[1]]] = faster[shapes]
     for s, plain in enumerate(untuned):
         if plain is None:
             found[:, s] = True
         else:
             found[row[space.lattice.texts[plain.config]], s, plain.column] = True
     return found
+
+
+def _over(own: Floats, other: Floats) -> Floats:
+    """The difference of logarithms, 0 where one is not finite."""
+    both = np.isfinite(own) & np.isfinite(other)
+    return np.where(both, np.where(both, own, 0.0) - np.where(both, other, 0.0), 0.0)
 
 
 def _untried(space: FeatureSpace, evidence: Evidence, untuned: Sequence[_Plain | None], judged: Judged, regret: float) -> Floats:

@@ -41,13 +41,16 @@ def run(task: Task, trials: int, options: TuneOptions | None = None, log: Tuning
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_known_optimum_is_reached_over_the_whole_range(threads: int) -> None:
-    task = dense_task()
-    tuned, runner = run(task, 320, TuneOptions(threads=threads))
-    found = np.array(regret(task, tuned, task.points.thin(16).shapes, threads))
-    assert np.exp(np.log(1 + found).mean()) < 1.1
-    assert np.quantile(found, 0.9) < 0.25
-    assert len(tuned.configs) <= 8
-    assert len(task.lattice()) > 1000 and runner.runs < 600
+    means = []
+    for seed in range(3):  # single seeds vary by some 2 %
+        task = dense_task(seed=seed)
+        tuned, runner = run(task, 320, TuneOptions(threads=threads))
+        found = np.log(1 + np.array(regret(task, tuned, task.points.thin(16).shapes, threads)))
+        means.append(found.mean())
+        assert np.exp(np.quantile(found, 0.9)) < 1.25
+        assert len(tuned.configs) <= 8
+        assert len(task.lattice()) > 1000 and runner.runs < 600
+    assert np.exp(np.mean(means)) < 1.085 and np.exp(means[0]) < 1.1
 
 
 def test_two_dynamic_extents_are_tuned_together() -> None:

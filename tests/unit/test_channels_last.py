@@ -310,9 +310,11 @@ def test_transposes_of_the_model_to_and_from_channels_last_move_nothing() -> Non
     assert COPY not in after
 
 
-@pytest.mark.parametrize("filters,stride,pads,copies", [(16, 1, True, 2), (16, 1, False, 2), (16, 2, True, 0), (15, 1, True, 0)])
-def test_groups_whose_filters_fill_vectors_go_last(filters: int, stride: int, pads: bool, copies: int) -> None:
-    """Three groups of one channel."""
+@pytest.mark.parametrize("filters,stride,pads,winograd,copies", [
+    (16, 1, True, True, 2), (16, 1, False, True, 2), (16, 1, True, False, 0), (15, 1, True, True, 0),
+    (16, 2, True, True, 0), (32, 2, True, True, 2), (32, 2, True, False, 0)])
+def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, pads: bool, winograd: bool, copies: int) -> None:
+    """Three groups of one channel; by steps of two twice as many filters make up for the copies."""
     (h, w), edge = (11, 12) if pads else (9, 10), "cut"
     cut, rest = "tensor<?x3x1x9x10xf32>", f"tensor<?x3x1x{h}x{w}xf32>"
     oh, ow = (h - 3) // stride + 1, (w - 3) // stride + 1
@@ -333,5 +335,6 @@ def test_groups_whose_filters_fill_vectors_go_last(filters: int, stride: int, pa
         iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
         ins(%{edge}, %w : {rest}, tensor<3x{filters}x1x3x3xf32>) outs(%z : {made}) {MULTIPLY_ADD} -> {made}
       %r = tensor.collapse_shape %y [[0], [1, 2], [3], [4]] : {made} into {kind}"""
-    after = check(function(f"%w: tensor<3x{filters}x1x3x3xf32>", body, "r", kind), [(3, filters, 1, 3, 3)])
+    options = ChannelsLast(winograd=winograd)
+    after = check(function(f"%w: tensor<3x{filters}x1x3x3xf32>", body, "r", kind), [(3, filters, 1, 3, 3)], options)
     assert after.count(COPY) == copies

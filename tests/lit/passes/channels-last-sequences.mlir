@@ -1,6 +1,6 @@
 // RUN: tilewright opt %s --pass "channels-last{short=1 lanes=2}" | filecheck %s
-// RUN: tilewright opt %s --pass "channels-last{short=1 lanes=2 saves=true}" | filecheck %s --check-prefix=SAVES
-// RUN: tilewright opt %s --pass "channels-last{short=1 lanes=4 saves=true}" | filecheck %s --check-prefix=FEW
+// RUN: tilewright opt %s --pass "channels-last{short=1 lanes=2 winograd=true}" | filecheck %s --check-prefix=SAVES
+// RUN: tilewright opt %s --pass "channels-last{short=1 lanes=4 winograd=true}" | filecheck %s --check-prefix=FEW
 
 // Filters lie along the vectors where pixels are stepped over, and where the window saves multiplications; not of few channels.
 // CHECK-LABEL: func.func @main

@@ -333,7 +333,7 @@ def _images(options: CompileOptions, limits: Limits) -> ChannelsLast:
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs,
-                        saves=options.winograd)
+                        winograd=options.winograd)
 
 
 def _runs(limits: Limits) -> list[Pass]:

@@ -63,8 +63,8 @@ class ChannelsLast(Pass):
     pixels of a row up to which filters of each channel by itself run over at least `lanes` channels. few: channels up to which a
     convolution stays, with pixels along the vectors, where no other reads its result. short: pixels of a row up to which
     convolutions over one axis run over at least `lanes` filters. volumes: filters times channels beyond which those over three
-    axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on? saves: may
-    convolutions go through transforms that save multiplications (host_winograd)?"""
+    axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on? winograd:
+    may convolutions go through Winograd's transforms, which save multiplications?"""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
@@ -74,7 +74,7 @@ class ChannelsLast(Pass):
     short: int = 0
     volumes: int = 0
     pairs: bool = False
-    saves: bool = False
+    winograd: bool = False
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -203,7 +203,7 @@ class _Rewriter:
         (step,), (dilation,) = steps_of(op)
         element = ir.RankedTensorType(op.operands[0].type).element_type
         words = isinstance(element, ir.IntegerType) or (self.options.pairs and str(element) == "bf16")
-        saves = self.options.saves and not words and dilation == 1 and Form.of([(window, step)]) is not None
+        saves = self.options.winograd and not words and dilation == 1 and Form.of([(window, step)]) is not None
         many = window > 1 and channels >= 2 * lanes and (step > 1 or saves)
         return filters >= lanes and (many or shapes.bounds(shapes.dims(op.results[0])[2])[1] <= self.options.short)
 
@@ -287,7 +287,8 @@ class _Rewriter:
         Loops n, row, column, group, filter, then the window's, the channel.
         """
         lanes = self.options.lanes
-        if grouped.filters < lanes or (self._known(grouped.image) is None and not grouped.saves_products(lanes)):
+        begins = self.options.winograd and grouped.saves_products(lanes)
+        if grouped.filters < lanes or (self._known(grouped.image) is None and not begins):
             return
         image = grouped.image if grouped.pad is None else _padded(grouped.pad, grouped.image, _GROUPS)
         made = grouped.channels_last(self.views, self._image(image))

@@ -10,8 +10,9 @@ transformed to the same points and are summed over there, as channels are. A pha
 
 A work unit is one point of the shared loops, some tiles and a group of panels of filters. It transforms its filters once; then,
 a chunk of tiles at a time, it transforms the image, multiplies in register blocks of mr tiles by nv vectors of filters, and
-stores. All three lie in the workspace. Every element is summed in an order that depends on the shape and the configuration.
-Tiles may reach over the ends of the image: what they need from there is read from the last pixels, and not stored.
+stores. With kc it transforms so many channels of both at a time, anew for each chunk, and adds up the products. All three lie
+in the workspace. Every element is summed in an order that depends on the shape and the configuration. Tiles may reach over the
+ends of the image: what they need from there is read from the last pixels, and not stored.
 """
 
 from __future__ import annotations

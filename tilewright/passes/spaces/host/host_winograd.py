@@ -18,11 +18,14 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
-# places on a side -> cycles a place of transforming a vector of image, products, along two axes
+# places on a side -> cycles a place of transforming a vector of image, products, along two axes. Not measured alone: 3 and 5,
+# which continue the others, and the share along one axis
 COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}
-_ONE_AXIS = 0.6  # of that along one
-_FILTERS = {True: 3.0, False: 6.0}  # cycles for a value of a vector of filters: into the second cache, or beyond
-_PASS = 1.5  # cycles for a sum that is loaded and stored again
+_ONE_AXIS = 0.6
+# cycles for a value of a vector of filters: into the second cache, or beyond, where it takes 5 in warm caches and 10 in cold
+# ones; of loading a vector of sums and storing it again. Both by differences of whole kernels' times (zen5-avx512.md)
+_FILTERS = {True: 3.0, False: 6.0}
+_PASS = 1.5
 SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
 _DISTANT = 1.7  # bytes a cycle of filters that are transformed into a distant last cache and read from there (xeon-avx512.md)

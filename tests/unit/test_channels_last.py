@@ -310,10 +310,10 @@ def test_transposes_of_the_model_to_and_from_channels_last_move_nothing() -> Non
     assert COPY not in after
 
 
-@pytest.mark.parametrize("filters,stride,pads,winograd,copies", [
+@pytest.mark.parametrize("filters,stride,pads,begin,copies", [
     (16, 1, True, True, 2), (16, 1, False, True, 2), (16, 1, True, False, 0), (15, 1, True, True, 0),
     (16, 2, True, True, 0), (32, 2, True, True, 2), (32, 2, True, False, 0)])
-def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, pads: bool, winograd: bool, copies: int) -> None:
+def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, pads: bool, begin: bool, copies: int) -> None:
     """Three groups of one channel; by steps of two twice as many filters make up for the copies."""
     (h, w), edge = (11, 12) if pads else (9, 10), "cut"
     cut, rest = "tensor<?x3x1x9x10xf32>", f"tensor<?x3x1x{h}x{w}xf32>"
@@ -335,6 +335,6 @@ def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, p
         iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
         ins(%{edge}, %w : {rest}, tensor<3x{filters}x1x3x3xf32>) outs(%z : {made}) {MULTIPLY_ADD} -> {made}
       %r = tensor.collapse_shape %y [[0], [1, 2], [3], [4]] : {made} into {kind}"""
-    options = ChannelsLast(winograd=winograd)
+    options = ChannelsLast(groups=begin)
     after = check(function(f"%w: tensor<3x{filters}x1x3x3xf32>", body, "r", kind), [(3, filters, 1, 3, 3)], options)
     assert after.count(COPY) == copies

@@ -1,8 +1,8 @@
-// RUN: tilewright opt %s --pass "channels-last{winograd=true}" | filecheck %s
-// RUN: tilewright opt %s --pass "channels-last{lanes=32 winograd=true}" | filecheck %s --check-prefix=FEW
-// RUN: tilewright opt %s --pass "channels-last" | filecheck %s --check-prefix=FEW
+// RUN: tilewright opt %s --pass "channels-last" | filecheck %s
+// RUN: tilewright opt %s --pass "channels-last{lanes=32}" | filecheck %s --check-prefix=FEW
+// RUN: tilewright opt %s --pass "channels-last{groups=false}" | filecheck %s --check-prefix=FEW
 
-// One copy pads and transposes; the filters of a group lie along the vectors. Groups of fewer filters than lanes stay, and where no transforms may save multiplications.
+// One copy pads and transposes; the filters of a group lie along the vectors. Groups of fewer filters than lanes stay, and all of them where groups may not begin.
 // CHECK-LABEL: func.func @main
 // CHECK: %[[P:.+]] = tensor.pad %arg0 low[0, 0, 1, 1] high[0, 0, 1, 1]
 // CHECK: %[[L:.+]] = linalg.generic {{.*}} ins(%[[P]] : tensor<?x12x10x11xf32>) {{.*}} attrs = {tw.copy}

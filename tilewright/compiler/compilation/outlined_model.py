@@ -329,11 +329,11 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 def _images(options: CompileOptions, limits: Limits) -> ChannelsLast:
     """On the host, images of few pixels a row run over channels, as sequences do that gain by it, and those of few channels over
-    pixels, as volumes of few filters or channels do."""
+    pixels, as volumes of few filters or channels do; groups begin channels last only where that saves multiplications."""
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs,
-                        winograd=options.winograd)
+                        winograd=options.winograd, groups=options.winograd)
 
 
 def _runs(limits: Limits) -> list[Pass]:

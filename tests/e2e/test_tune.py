@@ -16,6 +16,7 @@ import pytest
 import tilewright as tw
 import tilewright.compiler.tuning.choose_tables
 from tilewright.compiler.cli.main import main
+from tilewright.runtime.program.dispatch import select
 from tilewright.search.database.records import TuningLog, cells
 
 MODEL = """
@@ -68,7 +69,9 @@ def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.Compile
     size = log.stat().st_size
     fn = tw.compile(MODEL, DIMS, options=tw.CompileOptions(threads=1, log=log))
     known = {r.config for r in TuningLog(log).records if r.seconds}
-    assert {k.config for k in fn.program.tables[0].kernels} <= known
+    [table] = fn.program.tables
+    assert {k.config for k in table.kernels} <= known
+    assert {select(table.root, {table.dims[0]: t}).kernel for t in range(1, 41)} == set(range(len(table.kernels)))
     assert fn.program.certificates and log.stat().st_size == size
 
 

@@ -38,6 +38,10 @@ class UnbuildableError(BuildError):
         self.key = key
 
 
+Reach = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Workload key -> the least and the largest value of its local dims, of those that are known."""
+
+
 @dataclass
 class Tables:
     """Tables in the order of the workloads, with the object code and LLVM IR of their kernels by digest.
@@ -47,7 +51,7 @@ class Tables:
     incumbent: do they run already, and were not made by the rules of their families alone? used: (workload key, configuration) of
     all that was ever in a table, the untuned too: whoever compiles the same model asks for these. untuned: the tables before a
     search put others in their places. families: workload key -> those of its rules, the preferred one first, whether or not its
-    range reaches their kernels.
+    range reaches their kernels. reach: of the local dims.
     """
 
     tables: list[DispatchTable] = field(default_factory=list)
@@ -60,6 +64,7 @@ class Tables:
     used: dict[tuple[str, str], None] = field(default_factory=dict)
     untuned: list[DispatchTable] = field(default_factory=list)
     families: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reach: Reach = field(default_factory=dict)
 
     @property
     def changed(self) -> list[DispatchTable]:
@@ -75,10 +80,6 @@ class Tables:
         return replace(self, tables=tables, certificates=[c for c in certificates if c is not None])
 
 
-Reach = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Workload key -> the least and the largest value of its local dims, of those that are known."""
-
-
 def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits, builder: Builder,
                    numerics: Numerics = PLAIN, reach: Reach = MappingProxyType({})) -> Tables:
     """Build the default configurations of every workload; a workload that its family refuses falls to the next one.
@@ -91,7 +92,7 @@ def default_tables(workloads: Sequence[Workload], limits: HostLimits | GpuLimits
     Raises:
         BuildError: no family, not even the generic one, could build a workload.
     """
-    made = Tables()
+    made = Tables(reach=reach)
     done: dict[str, DispatchTable] = {}
     on_gpu = isinstance(limits, GpuLimits)
     pending = [(w, list(families_of(w, limits, numerics))) for w in workloads]
@@ -159,19 +160,21 @@ def _reach_of(model: OutlinedModel) -> Reach:
 
 
 def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables) -> bool:
-    """Put what a search found in place of the workload's table; False, and the table stays, where a kernel cannot be built.
+    """Put what a search found in place of the workload's table, as far as shapes reach it; False, and the table stays, where a
+    kernel cannot be built.
 
     Kernels with guards are reached only where these hold; one without serves the rest, that of the table where the search chose
     none.
     """
-    built = builder.build([(workload, c) for c in tuned.configs])
+    configs, root = _reached(tuned.configs, tuned.root, made.reach.get(workload.key, {}), on_gpu=False)
+    built = builder.build([(workload, c) for c in configs])
     if not any(r.kernel is not None and not r.kernel.guards for r in built):
         built = [*built, *_unguarded(workload, made)]
     kernels = [r.kernel for r in built if r.kernel is not None]
     free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
     if len(kernels) < len(built) or not free:
         return False
-    table = _table(workload, built, guarded(tuned.root, kernels, Leaf(free[0])), made)
+    table = _table(workload, built, guarded(root, kernels, Leaf(free[0])), made)
     made.tables = [table if t.workload == workload.key else t for t in made.tables]
     made.certificates = [c for c in made.certificates if c.workload != workload.key] + [tuned.certificate]
     if tuned.usual is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tilewright.compiler.builder.codegen import compile_object
+from tilewright.runtime.device import LoadedCode
 from tilewright.runtime.host.cpu import load_native
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.short_loops import short_loops_ir
@@ -33,16 +34,25 @@ define void @tell_crew(ptr %entry, i64 %ticks, i64 %helped) {
   call void @remember(ptr %entry, i64 77, i64 %ticks, i64 2, i64 16, i64 %helped)
   ret void
 }
+define ptr @entry(ptr %kernel, i64 %units) {
+  %key = call i64 @key_of(ptr %kernel, i64 %units)
+  %found = call ptr @entry_of(i64 %key)
+  ret ptr %found
+}
 """
 Launches = Callable[[int, int, int, bool], list[bool]]
 
 
 @pytest.fixture
-def launches() -> Iterator[Launches]:
-    """launches(count, ticks alone, ticks of all, do others come) gives whose each of so many launches was."""
+def code() -> LoadedCode:
     if machine() != "x86_64":
         pytest.skip("no clock that a thread reads at once: no loop is short")
-    code = load_native([compile_object(short_loops_ir(machine()) + DRIVER, Target.parse("host"))])
+    return load_native([compile_object(short_loops_ir(machine()) + DRIVER, Target.parse("host"))])
+
+
+@pytest.fixture
+def launches(code: LoadedCode) -> Iterator[Launches]:
+    """launches(count, ticks alone, ticks of all, do others come) gives whose each of so many launches was."""
     pointer, word = ctypes.c_void_p, ctypes.c_int64
     launch = ctypes.CFUNCTYPE(word, pointer)(code.address("launch"))
     alone = ctypes.CFUNCTYPE(None, pointer, word)(code.address("tell_alone"))
@@ -88,3 +98,11 @@ def test_launches_without_help_are_no_trials(launches: Launches) -> None:
 def test_a_loop_that_is_no_longer_short_is_for_all(launches: Launches) -> None:
     assert all(launches(150, 5_000, 6_000, True)[80:])
     assert not any(launches(50, 90_000, 50_000, True)[1:])
+
+
+def test_kernels_at_the_same_place_of_their_pages_have_entries_of_their_own(code: LoadedCode) -> None:
+    """A loader puts code at few places within pages (elf.py); as many kernels as a large model has."""
+    entry = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.address("entry"))
+    for begin, apart in ((0x7F12_3450_0200, 0x1000), (0x5555_5555_0840, 0x3000), (0x7FFF_0000_0200, 0x20_1000)):
+        found = {entry(begin + n * apart, units) for n in range(100) for units in (7, 100)}
+        assert len(found) > 150

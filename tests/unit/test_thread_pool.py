@@ -288,6 +288,36 @@ def test_sleeping_workers_wake(host: Host) -> None:
         assert (host.count(256, 4, 100) == 1).all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="states of threads are read from /proc")
+def test_workers_stay_awake_where_that_is_asked_for(host: Host) -> None:
+    """And sleep again after that, whatever ended it."""
+    def states() -> str:
+        found = ""
+        for task in {int(t) for t in os.listdir("/proc/self/task")} - {os.getpid()}:
+            with open(f"/proc/self/task/{task}/stat") as stat:
+                found += stat.read().rpartition(")")[2].split()[0]
+        return found
+
+    def stays_and_sleeps() -> bool:
+        pause, awake = threading.Event(), []
+        with contextlib.suppress(KeyError), HostDevice(runtime_object(HOST)).awake():
+            host.count(64, 2, 2000)
+            for _ in range(5):
+                pause.wait(0.002)
+                awake.append(states())
+            raise KeyError
+        for _ in range(5000):
+            if states() == "S":
+                return awake == ["R"] * 5
+            pause.wait(0.002)
+        return False
+
+    child = os.fork()  # in it no worker runs
+    if not child:
+        os._exit(0 if stays_and_sleeps() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_use_after_fork(host: Host) -> None:
     """The child has no workers of its parent, and makes its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, POLL, RELEASE, TABLE_WORDS, LoadedCode
@@ -14,10 +14,11 @@ from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
 from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits, machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.interrupts import WORDS, addresses
-from tilewright.runtime.host.thread_pool import MOST_THREADS, SYMBOLS, runtime_object_ir
+from tilewright.runtime.host.thread_pool import MOST_THREADS, PATIENCE, SYMBOLS, runtime_object_ir
 from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.once import once
 
+_AWAKE = 1 << 22  # looks of a worker for the next loop, some tenth of a second
 _FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
 
 
@@ -59,6 +60,22 @@ class HostDevice:
         found[TABLE_WORDS:] = list(kernels)
         return found
 
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Threads of the pool do not sleep within, so long as loops follow each other by tenths of a second. For measurements: a
+        virtual machine gives the core of a thread that sleeps away, and at times wakes it beside another one on the same core,
+        where both have half of their speed until one of them sleeps again, seconds later."""
+        address = self._native.get(PATIENCE)
+        if address is None:
+            yield
+            return
+        word = ctypes.c_int64.from_address(address)
+        before, word.value = word.value, _AWAKE
+        try:
+            yield
+        finally:
+            word.value = before
+
     def properties(self) -> Mapping[str, int | str]:
         """Cores, vector bytes, caches in bytes, features."""
         features = cpu_features()
@@ -92,6 +109,8 @@ def _load_native(code: bytes) -> _Native:
     """The runtime object and its addresses. Its threads run in it, so the cache keeps it until the process ends."""
     loaded = load_native([code])
     found = {symbol: loaded.address(symbol) for symbol in SYMBOLS}
+    with contextlib.suppress(KeyError):  # of an artifact from before workers could be kept awake
+        found[PATIENCE] = loaded.address(PATIENCE)
     with contextlib.suppress(KeyError):  # of an artifact from before programs could loop
         found["tw_poll"] = loaded.address("tw_poll")
         words = (ctypes.c_uint64 * len(WORDS))(*addresses())

@@ -18,6 +18,7 @@ _SHORT = 60_000 << 10  # 1024ths of ticks of a loop, of all threads together: so
 _LAG = 300 << 10  # 1024ths of ticks until a worker has the word and the caller knows that it is done
 _TOGETHER, _ALONE = 64, 16  # launches of a short loop that are trials
 _SOON, _SELDOM = 256, 1 << 14  # launches from the first trials to the next, and between later ones at most
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 over the golden ratio: Knuth, The Art of Computer Programming, 6.4
 _ABSENT = 512  # launches to which no other thread came that trials put up with
 
 
@@ -25,7 +26,7 @@ def short_loops_ir(arch: str) -> str:
     """Defines @key_of, @entry_of, @was_short, @alone, @first_of, @remember_alone, @remember and @ticks."""
     ticks, short = _TICKS.get(arch, _NO_TICKS), _SHORT if arch in _TICKS else 0
     given = {"$LAG": _LAG, "$TOGETHER": _TOGETHER, "$TRIALS": _TOGETHER + _ALONE, "$SOON": _SOON, "$SELDOM": _SELDOM,
-             "$TICKS": ticks, "$SHORT": short, "$ABSENT": _ABSENT, "$CREW_SETTLED": _TOGETHER // 2,
+             "$TICKS": ticks, "$SHORT": short, "$ABSENT": _ABSENT, "$GOLDEN": _GOLDEN, "$CREW_SETTLED": _TOGETHER // 2,
              "$OWN_SETTLED": _TOGETHER + _ALONE // 2}
     text = _IR
     for name, value in given.items():
@@ -34,7 +35,7 @@ def short_loops_ir(arch: str) -> str:
 
 
 _IR = """
-@known = internal global [256 x [8 x i64]] zeroinitializer, align 64
+@known = internal global [1024 x [8 x i64]] zeroinitializer, align 64
 declare i64 @llvm.readcyclecounter()
 declare i64 @llvm.ctlz.i64(i64, i1)
 
@@ -49,13 +50,12 @@ define internal i64 @key_of(ptr %kernel, i64 %units) alwaysinline nounwind {
 
 ; Of a key: the key, what a unit took in 1024ths of ticks of all threads together, its medians in the last trials of the caller
 ; alone and of all threads, launches since these began, whether it is the caller's, how often nobody helped in the trials, and how
-; many launches come after them. Only the owner of @busy looks.
+; many launches come after them. Only the owner of @busy looks. Kernels begin at a few places within a page, so all bits of an
+; address say where its entry is.
 define internal ptr @entry_of(i64 %key) alwaysinline nounwind {
-  %line = lshr i64 %key, 4
-  %class = lshr i64 %key, 58
-  %mixed = add i64 %line, %class
-  %number = and i64 %mixed, 255
-  %found = getelementptr [256 x [8 x i64]], ptr @known, i64 0, i64 %number
+  %mixed = mul i64 %key, $GOLDEN
+  %number = lshr i64 %mixed, 54
+  %found = getelementptr [1024 x [8 x i64]], ptr @known, i64 0, i64 %number
   ret ptr %found
 }
 

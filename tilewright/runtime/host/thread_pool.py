@@ -10,9 +10,9 @@ meet, and there are six a thread, so that cores of unequal speed end together. A
 one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. At times
 it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
 is not known before. Now and then both ways are tried again. Who runs a part has no influence on its result.
-A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
-condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core hands over to a new
-thread (thread_places.py). A nested loop, or one that starts while another is running, is run by its caller alone.
+A worker spins while others finish the loop that it had a part in and some microseconds more for the next one (@tw_patience), then
+sleeps on a condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core hands over to
+a new thread (thread_places.py). A nested loop, or one that starts while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
 enters that of all calls (float_environment.py) first. Workers are detached and there are some as long as the process is, so the
@@ -30,6 +30,7 @@ from tilewright.runtime.host.short_loops import short_loops_ir
 from tilewright.runtime.host.thread_places import places_ir
 
 SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
+PATIENCE = "tw_patience"  # a word: looks for the next loop that a worker takes before it sleeps
 MOST_THREADS = 1023
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
@@ -60,6 +61,7 @@ _POOL = """
 @busy = internal alias i64, ptr @owner
 @total = internal alias i64, getelementptr (i64, ptr @owner, i64 1)
 @sleepers = internal global i64 0, align 64
+@tw_patience = global i64 $SPINS, align 64
 @workers = internal global i64 0, align 64
 @mutex = internal global [128 x i8] zeroinitializer, align 64
 @wake = internal global [128 x i8] zeroinitializer, align 64
@@ -194,7 +196,8 @@ spin:
   %new = icmp ne i64 %g1, %seen
   br i1 %new, label %work, label %idle
 idle:
-  %tired = icmp ugt i64 %k, $SPINS
+  %patience = load atomic i64, ptr @tw_patience monotonic, align 8
+  %tired = icmp ugt i64 %k, %patience
   br i1 %tired, label %ask, label %again
 ask:
   %running = load atomic i64, ptr @busy monotonic, align 8

@@ -7,6 +7,7 @@ import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import cycle
 from typing import NamedTuple
@@ -68,9 +69,13 @@ class HostRunner:
         """Times of one launch; a kernel whose guards do not hold at `dims` is an error text. In little time: fewer of them."""
         if not kernel.legal(dense_symbols(workload, dims)):
             return Measurement(error=f"{kernel.config} is not legal at {dict(dims)}")
+        with self._awake():
+            return self._timed(workload, kernel, code, dims, threads, self._timing(seconds))
+
+    def _timed(self, workload: Workload, kernel: MicroKernel, code: bytes, dims: Mapping[str, int], threads: int,
+               timing: Timing) -> Measurement:
         place = (workload.key, tuple(dims.items()))
         call, first = self.launcher(workload, kernel, code, dims, threads), self._first.get(place)
-        timing = self._timing(seconds)
         if first is None:
             times = sorted(time_call(call, timing))
             self._first[place] = _First(kernel, code, threads, statistics.median(times))
@@ -96,7 +101,12 @@ class HostRunner:
         self._arrays(workload, dict(asked[0].dims), within)
         del before  # not sooner: its memory would be given again
         calls = [self.launcher(workload, x.kernel, x.code, dict(x.dims), x.threads) for x in asked]
-        return Turns(tuple(time_in_turns(calls, rounds, self._timing(seconds))), cache=self.weights.name)
+        with self._awake():
+            return Turns(tuple(time_in_turns(calls, rounds, self._timing(seconds))), cache=self.weights.name)
+
+    def _awake(self) -> AbstractContextManager[None]:
+        """Threads sleep where others are to have the cores between what is timed."""
+        return nullcontext() if self.timing.rest else self.device.awake()
 
     def _timing(self, seconds: float | None) -> Timing:
         return self.timing if seconds is None else replace(self.timing, longest=min(self.timing.longest, seconds))

@@ -202,7 +202,8 @@ def in_turns(one: Pair, other: Pair) -> tuple[float, float]:
     begin = time.perf_counter()
     while len(ratios) < MOST:
         first = len(ratios) % 2
-        times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
+        with HostDevice().awake():
+            times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
         ratios.append(times[0] / times[1])
         if len(ratios) >= FEWEST and (interval(ratios) < NARROW or time.perf_counter() - begin > LONGEST):
             break

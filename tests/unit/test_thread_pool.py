@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -288,34 +288,59 @@ def test_sleeping_workers_wake(host: Host) -> None:
         assert (host.count(256, 4, 100) == 1).all()
 
 
+def _in_child(holds: Callable[[], bool]) -> None:
+    """In a fork, in which no worker runs."""
+    child = os.fork()
+    if not child:
+        found = False
+        with contextlib.suppress(BaseException):
+            found = holds()
+        os._exit(0 if found else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def _states() -> str:
+    """A letter of each other thread of this process: R runs or would, S sleeps."""
+    found = ""
+    for task in {int(t) for t in os.listdir("/proc/self/task")} - {os.getpid()}:
+        with open(f"/proc/self/task/{task}/stat") as stat:
+            found += stat.read().rpartition(")")[2].split()[0]
+    return found
+
+
+def _sleeps(pause: threading.Event) -> bool:
+    """Does the one worker sleep before long?"""
+    return any(_states() == "S" or pause.wait(0.002) for _ in range(5000))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="states of threads are read from /proc")
 def test_workers_stay_awake_where_that_is_asked_for(host: Host) -> None:
     """And sleep again after that, whatever ended it."""
-    def states() -> str:
-        found = ""
-        for task in {int(t) for t in os.listdir("/proc/self/task")} - {os.getpid()}:
-            with open(f"/proc/self/task/{task}/stat") as stat:
-                found += stat.read().rpartition(")")[2].split()[0]
-        return found
-
-    def stays_and_sleeps() -> bool:
+    def stay_and_sleep() -> bool:
         pause, awake = threading.Event(), []
         with contextlib.suppress(KeyError), HostDevice(runtime_object(HOST)).awake():
             host.count(64, 2, 2000)
             for _ in range(5):
                 pause.wait(0.002)
-                awake.append(states())
+                awake.append(_states())
             raise KeyError
-        for _ in range(5000):
-            if states() == "S":
-                return awake == ["R"] * 5
-            pause.wait(0.002)
-        return False
+        return awake == ["R"] * 5 and _sleeps(pause)
 
-    child = os.fork()  # in it no worker runs
-    if not child:
-        os._exit(0 if stays_and_sleeps() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    _in_child(stay_and_sleep)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or machine() != "x86_64", reason="no clock is read on other machines, or no /proc")
+def test_workers_wait_for_loops_that_follow_soon(host: Host) -> None:
+    """Longer than they spin, so long as loops do; then they sleep."""
+    def wait_and_sleep() -> bool:
+        pause, found = threading.Event(), []
+        for _ in range(200):
+            host.count(64, 2, 2000)
+            pause.wait(0.0002)
+            found.append(_states())
+        return found.count("R") > 20 and _sleeps(pause)
+
+    _in_child(wait_and_sleep)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

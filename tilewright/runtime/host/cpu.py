@@ -18,7 +18,7 @@ from tilewright.runtime.host.thread_pool import MOST_THREADS, PATIENCE, SYMBOLS,
 from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.once import once
 
-_AWAKE = 1 << 22  # looks of a worker for the next loop, some tenth of a second
+_AWAKE = 1 << 18  # looks of a worker for the next loop, some tenth of a second
 _FIELDS = {LAUNCH: "tw_launch", PARALLEL_FOR: "tw_parallel_for", ALLOC: "tw_alloc", RELEASE: "tw_release"}
 
 

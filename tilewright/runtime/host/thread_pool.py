@@ -10,9 +10,11 @@ meet, and there are six a thread, so that cores of unequal speed end together. A
 one for each thread, since every claim moves the line, and the caller's is larger by what the others wait for the word. At times
 it is tried by its caller alone too, which then runs it while that takes less time: how long two cores need to hear of each other
 is not known before. Now and then both ways are tried again. Who runs a part has no influence on its result.
-A worker spins while others finish the loop that it had a part in and some microseconds more for the next one (@tw_patience), then
-sleeps on a condition variable: to wake it takes longer than many a loop. One that finds itself on the caller's core hands over to
-a new thread (thread_places.py). A nested loop, or one that starts while another is running, is run by its caller alone.
+A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
+condition variable. To wake it takes longer than many a loop: one that was woken within a millisecond looks for the next loop so
+long before it sleeps again, and offers the core to others meanwhile, so that what callers do between calls does not lengthen
+these. One that finds itself on the caller's core hands over to a new thread (thread_places.py). A nested loop, or one that starts
+while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
 enters that of all calls (float_environment.py) first. Workers are detached and there are some as long as the process is, so the
@@ -30,18 +32,23 @@ from tilewright.runtime.host.short_loops import short_loops_ir
 from tilewright.runtime.host.thread_places import places_ir
 
 SYMBOLS = ("tw_launch", "tw_parallel_for", "tw_alloc", "tw_release", "tw_forked")
-PATIENCE = "tw_patience"  # a word: looks for the next loop that a worker takes before it sleeps
+PATIENCE = "tw_patience"  # a word: looks for the next loop that a worker takes at least before it sleeps
 MOST_THREADS = 1023
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
+_OFFERS = 3000  # looks after which others may have the core, some millisecond
+_SOON = 3 << 20  # ticks of a sleep that was not worth it, some millisecond
 
 
 def runtime_object_ir(arch: str | None = None) -> str:
     """The native parts of the host device for an architecture in LLVM's words (default this one's); defines SYMBOLS."""
     arch = arch or machine()
+    spins = _SPINS.get(arch, 1000)
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
-    pool = _POOL.replace("$PAUSE", pause).replace("$SPINS", str(_SPINS.get(arch, 1000)))
+    pool = _POOL.replace("$PAUSE", pause)
+    for name, value in {"$SPINS": spins, "$PATIENT": spins + _OFFERS, "$SOON": _SOON}.items():
+        pool = pool.replace(name, str(value))
     return pool + short_loops_ir(arch) + enter_ir(arch) + places_ir() + arena_pool_ir() + interrupts_ir()
 
 
@@ -188,15 +195,17 @@ entry:
 next:
   %seen = phi i64 [ %first, %entry ], [ %g, %work ], [ %g, %stays ]
   %served = phi i1 [ false, %entry ], [ false, %work ], [ true, %stays ]
+  %hope = phi i64 [ $SPINS, %entry ], [ %hoped, %work ], [ %hoped, %stays ]
   br label %spin
 spin:
-  %k = phi i64 [ 0, %next ], [ %k1, %again ], [ 0, %stay ]
+  %k = phi i64 [ 0, %next ], [ %k1, %look ], [ 0, %stay ]
   %w1 = load atomic i64, ptr @word acquire, align 8
   %g1 = lshr i64 %w1, 32
   %new = icmp ne i64 %g1, %seen
   br i1 %new, label %work, label %idle
 idle:
-  %patience = load atomic i64, ptr @tw_patience monotonic, align 8
+  %least = load atomic i64, ptr @tw_patience monotonic, align 8
+  %patience = call i64 @llvm.smax.i64(i64 %least, i64 %hope)
   %tired = icmp ugt i64 %k, %patience
   br i1 %tired, label %ask, label %again
 ask:
@@ -208,10 +217,19 @@ stay:
   %given = call i32 @sched_yield()
   br label %spin
 again:
+  %late = icmp ugt i64 %k, $SPINS
+  br i1 %late, label %offer, label %rest
+offer: ; a loop is less likely by now: others may have the core
+  %offered = call i32 @sched_yield()
+  br label %look
+rest:
   $PAUSE
+  br label %look
+look:
   %k1 = add i64 %k, 1
   br label %spin
 sleep:
+  %slept = call i64 @ticks()
   %locked = call i32 @pthread_mutex_lock(ptr @mutex)
   %in = atomicrmw add ptr @sleepers, i64 1 seq_cst
   br label %check
@@ -226,8 +244,14 @@ wait:
 awake:
   %out = atomicrmw sub ptr @sleepers, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
+  %woken = call i64 @ticks()
+  %long = sub i64 %woken, %slept
+  %known = sub i64 %long, 1 ; the most where there is no clock
+  %soon = icmp ult i64 %known, $SOON
+  %expected = select i1 %soon, i64 $PATIENT, i64 $SPINS
   br label %work
 work:
+  %hoped = phi i64 [ %hope, %spin ], [ %expected, %awake ]
   %w = phi i64 [ %w1, %spin ], [ %w2, %awake ]
   %g = lshr i64 %w, 32
   %shifted = lshr i64 %w, 22

@@ -6,7 +6,8 @@
 Ten operators that no table of the benches holds are tuned from an empty log. Then the tuned and the untuned model are called in
 turns at 16 sizes, until the 95 % interval of their ratio is below 3 %; where both dispatch to the same kernel nothing is timed.
 At the held-out shapes of the certificate the dispatched kernel is timed again against each kernel that the certificate measured
-there, and the regrets are compared with the intervals that it states. Each run appends a line to the file.
+there, until that interval is below 1 %, and the regrets are compared with the intervals that it states. Each run appends a line
+to the file.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Pair = Callable[[], object]
 
 SIZES = 16
 TURN = 0.0005  # seconds of a turn at least
-NARROW = 0.03  # of a 95 % interval
+NARROW, CLOSE = 0.03, 0.01  # of a 95 % interval; of a regret's: the largest of several ratios, each with an error, is too large
 FEWEST, MOST = 9, 400  # turns
 LONGEST = 4.0  # seconds of the turns at one size, after which the interval is what it is
 FLOOR = 0.97  # untuned over tuned
@@ -193,7 +194,7 @@ def kernels(program: Program, size: int) -> list[tuple[str, int]]:
     return found
 
 
-def in_turns(one: Pair, other: Pair) -> tuple[float, float]:
+def in_turns(one: Pair, other: Pair, narrow: float = NARROW) -> tuple[float, float]:
     """Time of one over the other's: the median of the ratios of turns, and the width of its 95 % interval, which is narrow enough
     or took as long as it may."""
     costs = [warm_up(c, Timing()) for c in (one, other)]
@@ -205,7 +206,7 @@ def in_turns(one: Pair, other: Pair) -> tuple[float, float]:
         with HostDevice().awake():
             times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
         ratios.append(times[0] / times[1])
-        if len(ratios) >= FEWEST and (interval(ratios) < NARROW or time.perf_counter() - begin > LONGEST):
+        if len(ratios) >= FEWEST and (interval(ratios) < narrow or time.perf_counter() - begin > LONGEST):
             break
     return statistics.median(ratios), interval(ratios)
 
@@ -234,7 +235,7 @@ def measured_again(certificate: Certificate, program: Program, log: TuningLog, t
                 built = builder.build([(workload, parse_config(config))])[0]
                 if built.kernel is not None:
                     calls[config, count] = runner.launcher(workload, built.kernel, built.code, shape, count)
-            ratios = [in_turns(calls[own], call)[0] for variant, call in calls.items() if variant != own]
+            ratios = [in_turns(calls[own], call, CLOSE)[0] for variant, call in calls.items() if variant != own]
             found.append(max([1.0, *ratios]) - 1)
     return found
 

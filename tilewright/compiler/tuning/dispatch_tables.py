@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import msgspec
+
 from tilewright.compiler.compilation.options import CompileOptions, Deterministic, OutOfRange, Precision
 from tilewright.compiler.compilation.outlined_model import OutlinedModel
 from tilewright.passes.spaces.family_registry import families_of
@@ -20,6 +22,7 @@ from tilewright.runtime.limits import GpuLimits, HostLimits
 from tilewright.runtime.program.certificate import Certificate
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Node, leaves, renumbered, within
 from tilewright.runtime.program.kernel import MicroKernel
+from tilewright.runtime.shape import Expr
 from tilewright.search.protocols import Builder, BuildResult
 from tilewright.search.search_strategy.decision_tree import guarded
 from tilewright.search.search_strategy.outcome import Tuned
@@ -163,14 +166,15 @@ def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables
     """Put what a search found in place of the workload's table, as far as shapes reach it; False, and the table stays, where a
     kernel cannot be built.
 
-    Kernels with guards are reached only where these hold; one without serves the rest, that of the table where the search chose
-    none.
+    Kernels with guards that some shape may break are reached only where they hold; one without serves the rest, that of the table
+    where the search chose none.
     """
-    configs, root = _reached(tuned.configs, tuned.root, made.reach.get(workload.key, {}), on_gpu=False)
+    reach = made.reach.get(workload.key, {})
+    configs, root = _reached(tuned.configs, tuned.root, reach, on_gpu=False)
     built = builder.build([(workload, c) for c in configs])
-    if not any(r.kernel is not None and not r.kernel.guards for r in built):
+    if not any(r.kernel is not None and not _open(r.kernel, reach).guards for r in built):
         built = [*built, *_unguarded(workload, made)]
-    kernels = [r.kernel for r in built if r.kernel is not None]
+    kernels = [_open(r.kernel, reach) for r in built if r.kernel is not None]
     free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
     if len(kernels) < len(built) or not free:
         return False
@@ -182,10 +186,17 @@ def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables
     return True
 
 
+def _open(kernel: MicroKernel, reach: Mapping[str, tuple[float, float]]) -> MicroKernel:
+    """The kernel with those of its guards alone that some shape within the reach may break."""
+    open_ = tuple(g for g in kernel.guards if not (e := Expr.parse(g)).symbols <= reach.keys() or e.bounds(reach) != (0, 0))
+    return msgspec.structs.replace(kernel, guards=open_)
+
+
 def _unguarded(workload: Workload, made: Tables) -> list[BuildResult]:
     """The kernel of the workload's table that serves every shape."""
     table = next(t for t in made.tables if t.workload == workload.key)
-    return [BuildResult(k, made.code[k.object], made.llvm_ir[k.object]) for k in table.kernels if not k.guards][:1]
+    reach = made.reach.get(workload.key, {})
+    return [BuildResult(k, made.code[k.object], made.llvm_ir[k.object]) for k in table.kernels if not _open(k, reach).guards][:1]
 
 
 def _table(workload: Workload, built: Sequence[BuildResult], root: Node, made: Tables) -> DispatchTable:

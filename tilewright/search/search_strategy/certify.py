@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -168,17 +169,26 @@ def certify(entries: Sequence[Entry], regrets: Floats, weights: Floats, rivals: 
 
 def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
     """Where the mean and the worst regret at the entries' shapes lie when they are measured another time, as far as the noise of
-    their rounds and what differs from time to time leave open: two deviations to each side, and lower by what the luckiest rival
-    of each is expected to owe to noise.
+    their rounds and what differs from time to time leave open: two deviations to each side, as many more as the largest of some
+    errors has where the worst is at most, and lower by what the luckiest rival of each is expected to owe to noise.
     """
     if not entries:
         return (0.0, 0.0), (0.0, 0.0)
     regret, own = np.array([e.regret for e in entries]), errors(entries)
-    luck = np.array([e.luck for e in entries])
-    error, owed = DEVIATIONS * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
-    high, low = regret + DEVIATIONS * own, regret - (luck + DEVIATIONS) * own
+    luck, known = np.array([e.luck for e in entries]), POOLED + sum(e.times - 1 for e in entries)
+    one, largest = _reach(1, known), _reach(len(entries), known)
+    error, owed = one * float(np.sqrt((own**2).sum())) / len(entries), float((luck * own).mean())
+    high, low = regret + largest * own, regret - (luck + one) * own
     mean = float(regret.mean())
     return (max(0.0, mean - owed - error), mean + error), (max(0.0, float(low.max())), float(high.max()))
+
+
+def _reach(errors: int, known: int) -> float:
+    """Deviations that the largest of so many errors exceeds as seldom as one normal error exceeds DEVIATIONS, where so many
+    degrees of freedom tell the deviation (Student's t, expanded; Abramowitz and Stegun, 26.7.5)."""
+    normal = NormalDist()
+    z = -normal.inv_cdf(normal.cdf(-DEVIATIONS) / errors)
+    return z + (z**3 + z) / (4 * known)
 
 
 def errors(entries: Sequence[Entry]) -> Floats:

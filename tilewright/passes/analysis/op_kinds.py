@@ -106,6 +106,9 @@ def body_names(op: ir.Operation) -> list[str]:
 
 _FREE = ("linalg.yield", "arith.constant", "linalg.index", "arith.index_cast", "arith.index_castui", *CASTS)
 _EXPENSIVE = ("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui", "tensor.extract")
+_ALGEBRAIC = frozenset(f"math.{n}" for n in (
+    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan",
+    "isnormal", "round", "roundeven", "rsqrt", "sqrt", "trunc"))
 
 
 def arithmetic(op: ir.Operation) -> int:
@@ -116,3 +119,8 @@ def arithmetic(op: ir.Operation) -> int:
 def expensive(op: ir.Operation) -> bool:
     """Dearer than a load: a function of math, a division or a lookup in each element."""
     return any(n.startswith("math.") or n in _EXPENSIVE for n in body_names(op))
+
+
+def is_transcendental(name: str) -> bool:
+    """Is an operation of this name an exponential, a logarithm or the like, which takes dozens of instructions?"""
+    return name.startswith("math.") and name not in _ALGEBRAIC

@@ -11,7 +11,7 @@ from tilewright.passes.analysis.canonical_spec import KEY, KIND
 from tilewright.passes.analysis.codes import Codes
 from tilewright.passes.analysis.contraction import Contraction, is_contraction, product_of
 from tilewright.passes.analysis.loop_axes import LoopAxes, attention_symbols, factors_of, has_loops, loop_symbols
-from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, scatters
+from tilewright.passes.analysis.op_kinds import arithmetic, body_names, is_row_reduction, is_transcendental, scatters
 from tilewright.passes.analysis.parts import parts_of
 from tilewright.passes.analysis.pools import Pools
 from tilewright.passes.analysis.product_rows import ProductRows
@@ -39,9 +39,6 @@ from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 _OF_PRODUCTS = (Kind.CONTRACTION, Kind.PRODUCT_ROWS)
-_ALGEBRAIC = frozenset(f"math.{n}" for n in (
-    "absf", "absi", "ceil", "clampf", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma", "isfinite", "isinf", "isnan",
-    "isnormal", "round", "roundeven", "rsqrt", "sqrt", "trunc"))
 
 
 def workloads_of(module: ir.Module) -> dict[str, Workload]:
@@ -119,7 +116,7 @@ def workload_of(fn: ir.Operation, name: str) -> Workload:
         scalars=tuple(scalars),
         windows=_windows(fn, kind, shapes),
         factors=_factors(fn, kind, attention, units),
-        transcendentals=sum(n.startswith("math.") and n not in _ALGEBRAIC for n in inner),
+        transcendentals=sum(map(is_transcendental, inner)),
         accumulator=_accumulator(fn, kind),
         part_rows=next((p.size for op in body if (p := parts_of(op)) is not None), 0) if kind is Kind.ROWS else 0,
         reductions=sum(iterator_kinds(op).count("reduction") for op in body if has_loops(op)),

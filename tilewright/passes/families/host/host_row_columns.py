@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.passes.analysis.op_kinds import body_names, is_transcendental
 from tilewright.passes.codegen.emit import Memory, byte_width, gep, integer_type, lane_mask, loop, when, when_values
 from tilewright.passes.codegen.host_kernel import Grid
 from tilewright.passes.codegen.index import Index, delinearize
 from tilewright.passes.families.host.host_row_emitter import HostRowEmitter
 from tilewright.passes.families.row_emitter import Accumulators, At
-from tilewright.passes.mlir import ir, llvm
+from tilewright.passes.mlir import ir, llvm, owner
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
@@ -40,7 +41,7 @@ class RowColumns(HostRowEmitter):
             pitch = product_of([*(program.frame[a] for a in program.columns[:-1]), stored])
             row, self.padded = self.ev.emit(pitch), self.ev.emit(stored)
             self.keep_values(workspace, pitch * c.rows, lambda at: self.slot * row + self._column(at))
-        self.arrays = self._arrays()
+        self.arrays, self.totals = self._arrays(), self._totals()
         if c.vectors:
             over = (length - c.vectors * c.lanes).maximum(0)
             if over.constant is None:
@@ -67,7 +68,15 @@ class RowColumns(HostRowEmitter):
             return {}
         values = [r for s in self.program.sweeps for op in s.reductions for r in op.results]
         values += [v for s in self.program.sweeps for v in s.scalars]
-        return {v: self.array(v, self.config.rows) for v in values}
+        return {v: self.array(ir.RankedTensorType(v.type).element_type, self.config.rows) for v in values}
+
+    def _totals(self) -> dict[int, list[Memory]]:
+        """Stack arrays for the totals of sweeps whose rows are finished side by side, a row a lane: four logarithms take as
+        long as one."""
+        if self.config.rows == 1 or len(self.program.rows) != 1 or self.program.parts:
+            return {}
+        return {n: [self.array(c.wide, self.config.rows) for c in self.joins(n)]
+                for n, sweep in enumerate(self.program.sweeps) if sweep.walks and any(map(_is_slow, sweep.scalars))}
 
     # -- rows
 
@@ -101,19 +110,38 @@ class RowColumns(HostRowEmitter):
     def _sweep_rows(self, number: int, first: Index, count: Index, known: Sequence[ir.Value], walk: Walk) -> list[ir.Value]:
         """One sweep of `count` rows from `first` on; row scalars go through stack arrays. Returns what is known after it."""
         made: list[ir.Value] = []
+        totals = self.totals.get(number)
+
+        def finish(at: At, i: Index, ends: Sequence[ir.Value], mask: ir.Value | None) -> None:
+            for value, element in self.finish(number, at, ends, mask):
+                self.arrays[value].store(element, [i])
+                made.append(value)
+
+        def recall(at: At, i: Index) -> None:
+            for value in known:
+                self.publish(value, at, self.arrays[value].load([i]))
 
         def row(i: Index) -> None:
             self.forget()
             self.slot = i
             at = self.row_at(first + i)
             with self.ev.kept():
-                for value in known:
-                    self.publish(value, at, self.arrays[value].load([i]))
-                for value, element in self.finish(number, at, walk(number, at)):
-                    self.arrays[value].store(element, [i])
-                    made.append(value)
+                recall(at, i)
+                ends = walk(number, at)
+                if totals is None:
+                    finish(at, i, ends, None)
+                else:
+                    for memory, total in zip(totals, ends, strict=True):
+                        memory.store(total, [i])
 
         loop(0, count, 1, row, index=self.index)
+        if totals is not None:
+            self.forget()
+            rows, every = self.config.rows, Index.ramp(0, self.config.rows)
+            at = self.row_at(Index.ramp(first, rows))
+            with self.ev.kept():
+                recall(at, every)
+                finish(at, every, [memory.load([every]) for memory in totals], lane_mask(count, rows, self.index))
         return made
 
     def row_at(self, row: Index) -> list[Index]:
@@ -250,6 +278,12 @@ class RowColumns(HostRowEmitter):
         here = list(at)
         here[self.inner] = column
         return here
+
+
+def _is_slow(scalar: ir.Value) -> bool:
+    """Is an element of it made by an exponential, a logarithm or the like?"""
+    op = owner(scalar)
+    return op is not None and any(map(is_transcendental, body_names(op)))
 
 
 def product_of(extents: Sequence[Expr]) -> Expr:

@@ -52,9 +52,8 @@ class HostRowEmitter(RowEmitter):
                 self.kept[value] = Kept(first, memory, lambda at: [coordinate(at)], scratch=True)
                 self.workspace = self.workspace + (length * byte_width(memory.stored)).ceildiv(64) * 64
 
-    def array(self, value: ir.Value, length: int) -> Memory:
-        """A stack array for a row scalar; call only in the entry block."""
-        t = ir.RankedTensorType(value.type).element_type
+    def array(self, t: ir.Type, length: int) -> Memory:
+        """A stack array for a scalar of rows; call only in the entry block."""
         stored = integer_type(8) if str(t) == "i1" else t
         count = constant(integer_type(64), length)
         pointer = llvm.AllocaOp(llvm.PointerType.get(), count, ir.TypeAttr.get(stored), alignment=64).result

@@ -18,6 +18,7 @@ from floats import MODES, mode
 from tilewright.compiler.builder.codegen import compile_object, runtime_object
 from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELEASE, LoadedCode
 from tilewright.runtime.float_environment import MXCSR, RAISED
+from tilewright.runtime.host import cpu
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.object_symbols import undefined_symbols
@@ -314,12 +315,17 @@ def _sleeps(pause: threading.Event) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="states of threads are read from /proc")
-def test_workers_stay_awake_where_that_is_asked_for(host: Host) -> None:
-    """And sleep again after that, whatever ended it."""
+@pytest.mark.parametrize("siblings", [False, True])
+def test_workers_stay_awake_where_that_is_asked_for(host: Host, siblings: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And sleep again after that, whatever ended it; with another thread on their core, as ever."""
+    monkeypatch.setattr(cpu, "has_siblings", lambda: siblings)
+
     def stay_and_sleep() -> bool:
         pause, awake = threading.Event(), []
         with contextlib.suppress(KeyError), HostDevice(runtime_object(HOST)).awake():
             host.count(64, 2, 2000)
+            if siblings:
+                return _sleeps(pause)
             for _ in range(5):
                 pause.wait(0.002)
                 awake.append(_states())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tilewright.runtime.device import ALLOC, CONTEXT, KERNELS, LAUNCH, PARALLEL_FOR, POLL, RELEASE, TABLE_WORDS, LoadedCode
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.host.elf import UnsupportedObjectError, load_object
-from tilewright.runtime.host.host_cpu import affinity, cpu_features, host_limits, machine
+from tilewright.runtime.host.host_cpu import affinity, cpu_features, has_siblings, host_limits, machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.interrupts import WORDS, addresses
 from tilewright.runtime.host.thread_pool import MOST_THREADS, PATIENCE, SYMBOLS, runtime_object_ir
@@ -64,9 +64,10 @@ class HostDevice:
     def awake(self) -> Iterator[None]:
         """Threads of the pool do not sleep within, so long as loops follow each other by tenths of a second. For measurements: a
         virtual machine gives the core of a thread that sleeps away, and at times wakes it beside another one on the same core,
-        where both have half of their speed until one of them sleeps again, seconds later."""
+        where both have half of their speed until one of them sleeps again, seconds later. Where the system says which cores are
+        one, threads sleep as ever: those awake would slow the one beside them."""
         address = self._native.get(PATIENCE)
-        if address is None:
+        if address is None or has_siblings():
             yield
             return
         word = ctypes.c_int64.from_address(address)

@@ -14,6 +14,7 @@ from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.limits import HostLimits
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_SIBLINGS = Path("/sys/devices/system/cpu/smt/active")
 _CPUINFO = Path("/proc/cpuinfo")
 _LLVM_NAMES = {
     "amx_tile": "amx-tile",
@@ -110,6 +111,11 @@ def host_limits(features: Iterable[str], arch: str, native: bool = True) -> Host
     l1, l2, l3 = sizes.get(1, typical.l1), sizes.get(2, typical.l2), sizes.get(3, typical.l3)
     return replace(typical, l1=l1, l2=l2, l3=l3, cores=affinity(), multiply_adds=_multiply_adds(width),
                    tiles=typical.tiles and may_use_tiles(), bf16_tiles=typical.bf16_tiles and may_use_tiles())
+
+
+def has_siblings() -> bool:
+    """Are cores, as Linux counts them, threads that share a core with another one? A guest is not told."""
+    return _SIBLINGS.is_file() and _SIBLINGS.read_text().strip() == "1"
 
 
 def cache_sizes() -> dict[int, int]:

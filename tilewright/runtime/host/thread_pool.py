@@ -37,7 +37,7 @@ MOST_THREADS = 1023
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15)"}
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
-_OFFERS = 3000  # looks after which others may have the core, some millisecond
+_OFFERS = 2500  # looks after which others may have the core, some millisecond
 _SOON = 3 << 20  # ticks of a sleep that was not worth it, some millisecond
 
 
@@ -219,8 +219,12 @@ stay:
 again:
   %late = icmp ugt i64 %k, $SPINS
   br i1 %late, label %offer, label %rest
-offer: ; a loop is less likely by now: others may have the core
+offer: ; a loop is less likely by now: others may have the core, and another thread of it its units
   %offered = call i32 @sched_yield()
+  $PAUSE
+  $PAUSE
+  $PAUSE
+  $PAUSE
   br label %look
 rest:
   $PAUSE

@@ -63,9 +63,9 @@ class Thresholds:
                                     results=_WITH)
     streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
                                       operator="dense_768x768_argument", results=_WITH)
-    short_row: int = threshold(4096, unit="bytes of a row of columns beyond the second cache, up to which the next values of k "
+    short_row: int = threshold(3072, unit="bytes of a row of columns beyond the second cache, up to which the next values of k "
                                            "are fetched for one row of products", operator="dense_3072x768_argument",
-                               results="zen5-avx512.md: one row of products by distances of fetches")
+                               results="zen5-avx512.md, zen4-avx512.md: one row of products by distances of fetches")
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
     widened_rows: int = threshold(8, unit="rows, up to which 16 bits are widened where they are multiplied",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.passes.codegen.emit import Memory, byte_width, integer_type, lane_mask, loop, when
@@ -20,7 +20,8 @@ from tilewright.passes.families.host.host_matmul_store import PlacedResults
 from tilewright.passes.families.host.host_matmul_stream import Stream
 from tilewright.passes.families.host.host_matmul_taps import Box, Taps
 from tilewright.passes.mlir import ir
-from tilewright.passes.spaces.host.host_matmul import SHORT_ROW, HostMatmulConfig, Pack
+from tilewright.passes.spaces.host.host_matmul import FEW_PRODUCTS, SHORT_ROW, HostMatmulConfig, Pack
+from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
 APART = 16  # elements between copied rows, so that they do not share cache sets
@@ -351,6 +352,8 @@ class MatmulEmitter:
             block = replace(block, unroll=2, shared_fetch=(after, (row - unit.low) // self.config.mr))
         if (spans := self._spans) is not None and spans.of_rows:
             block = replace(block, triangle=(spans, row, row + height))
+        if piece.multiplies and piece.sums is None:
+            self._fetch_results(points, columns)
         sums = block.accumulate(points, columns) if piece.multiplies else None
         if piece.sums is not None:
             numbers = [row + i if piece.taken is None else box.number(point) for i, point in enumerate(points)]
@@ -381,6 +384,17 @@ class MatmulEmitter:
             loop(0, len(columns.first), 1, vector, index=self.kernel.index)
 
         loop(0, height, 1, each, index=self.kernel.index)
+
+    def _fetch_results(self, points: Sequence[Loops], columns: Columns) -> None:
+        """Stores that follow each other by a few products wait for the lines that they write, which are asked for before these
+        products. Lines that two vectors share come as fast without."""
+        depth = self.plan.view.size(self.plan.view.k).constant
+        if depth is None or depth > FEW_PRODUCTS or self.config.lanes * byte_width(self._element) < LINE:
+            return
+        results = PlacedResults(self.kernel, self.plan, self.config.lanes)
+        for point in points:
+            for first in columns.first:
+                results.fetch(point, first)
 
     def _store_of(self, columns: Columns, point: Loops, j: int, value: ir.Value) -> None:
         """Vector j of a block's sums at a point; a mask that covers all lanes at run time is not used."""

@@ -13,7 +13,7 @@ from tilewright.passes.codegen.product_code import ProductCode, coords_of
 from tilewright.passes.families.host.host_matmul_plan import Plan
 from tilewright.passes.families.host.host_matmul_rows import Loops
 from tilewright.passes.linalg.structured import is_zero_tensor
-from tilewright.passes.mlir import ir
+from tilewright.passes.mlir import ir, llvm
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,16 @@ class PlacedResults:
             start = ProductCode(view.product).widen(ev.element(view.operand(OUT), root, mask))
             value = ProductCode(view.product).add(value, splat_to(start, self.lanes))
         store_placed(self.kernel, view.op, self.plan.places, (root, ProductCode(view.product).round(value), mask))
+
+
+    def fetch(self, point: Loops, column: Index) -> None:
+        """The line that a vector of results will be stored to comes to the first cache, to be written."""
+        ev, view = self.kernel.evaluator, self.plan.view
+        at = list(point)
+        at[self.plan.column] = column
+        ev.dims.update({axis_name(axis): c for axis, c in enumerate(coords_of(view, OUT, at))})
+        for memory, place in zip(self.kernel.outputs, self.plan.places, strict=True):
+            llvm.intr_prefetch(memory.address([ev.emit(e) for e in place]), 1, 3, 1)
 
 
 def store_placed(kernel: HostKernel, op: ir.Operation, places: Sequence[Place],

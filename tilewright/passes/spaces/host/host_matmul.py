@@ -19,6 +19,7 @@ from tilewright.runtime.tensor import DType
 
 SHORT_ROW = 4 * LINE  # bytes of a row of columns that is one stream with the rows around it
 TILE_ROWS = 16  # and columns, and words of k
+FEW_PRODUCTS = 32  # of an element, up to which lines of results are fetched before them (zen4-avx512.md)
 TAP_COST = 8  # values of k whose products take as long as loading and storing the sums of a block
 
 

@@ -183,11 +183,11 @@ def intervals(entries: Sequence[Entry]) -> tuple[Interval, Interval]:
     return (max(0.0, mean - owed - error), mean + error), (max(0.0, float(low.max())), float(high.max()))
 
 
-def _reach(errors: int, known: int) -> float:
+def _reach(count: int, known: int) -> float:
     """Deviations that the largest of so many errors exceeds as seldom as one normal error exceeds DEVIATIONS, where so many
     degrees of freedom tell the deviation (Student's t, expanded; Abramowitz and Stegun, 26.7.5)."""
     normal = NormalDist()
-    z = -normal.inv_cdf(normal.cdf(-DEVIATIONS) / errors)
+    z = -normal.inv_cdf(normal.cdf(-DEVIATIONS) / count)
     return z + (z**3 + z) / (4 * known)
 
 

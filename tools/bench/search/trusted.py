@@ -201,13 +201,13 @@ def in_turns(one: Pair, other: Pair, narrow: float = NARROW) -> tuple[float, flo
     calls = [(c, max(1, round(TURN / each)), each < 2 * TURN) for c, each in zip((one, other), costs, strict=True)]
     ratios: list[float] = []
     begin = time.perf_counter()
-    while len(ratios) < MOST:
-        first = len(ratios) % 2
-        with HostDevice().awake():
+    with HostDevice().awake():
+        while len(ratios) < MOST:
+            first = len(ratios) % 2
             times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
-        ratios.append(times[0] / times[1])
-        if len(ratios) >= FEWEST and (interval(ratios) < narrow or time.perf_counter() - begin > LONGEST):
-            break
+            ratios.append(times[0] / times[1])
+            if len(ratios) >= FEWEST and (interval(ratios) < narrow or time.perf_counter() - begin > LONGEST):
+                break
     return statistics.median(ratios), interval(ratios)
 
 

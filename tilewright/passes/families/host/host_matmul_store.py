@@ -35,7 +35,6 @@ class PlacedResults:
             value = ProductCode(view.product).add(value, splat_to(start, self.lanes))
         store_placed(self.kernel, view.op, self.plan.places, (root, ProductCode(view.product).round(value), mask))
 
-
     def fetch(self, point: Loops, column: Index) -> None:
         """The line that a vector of results will be stored to comes to the first cache, to be written."""
         ev, view = self.kernel.evaluator, self.plan.view

@@ -15,7 +15,6 @@ import pytest
 
 import tilewright as tw
 import tilewright.compiler.tuning.choose_tables
-from tilewright.compiler import ops
 from tilewright.compiler.cli.main import main
 from tilewright.runtime.program.dispatch import select
 from tilewright.search.database.records import TuningLog, cells
@@ -74,18 +73,6 @@ def test_a_log_answers_a_later_compile_without_measuring(tuned: tuple[tw.Compile
     assert {k.config for k in table.kernels} <= known
     assert {select(table.root, {table.dims[0]: t}).kernel for t in range(1, 41)} == set(range(len(table.kernels)))
     assert fn.program.certificates and log.stat().st_size == size
-
-
-def test_kernels_with_guards_that_hold_over_the_range_need_no_other(tmp_path: Path) -> None:
-    """Attention over few keys is held in registers: one kernel, and its certificate."""
-    g = ops.Graph()
-    q, k, v = (g.input(n, [1, 2, "T", 80]) for n in "qkv")
-    g.output(ops.attention(q, k, v))
-    fn = tw.compile(g, {"T": (1, 64)}, options=tw.CompileOptions(trials=6, threads=1, log=tmp_path / "log.jsonl"))
-    [table], arrays = fn.program.tables, [np.random.default_rng(n).random((1, 2, 61, 80), np.float32) for n in range(3)]
-    assert any(k.guards for k in table.kernels) and [c.workload for c in fn.program.certificates] == [table.workload]
-    untuned = tw.compile(g, {"T": (1, 64)}, options=tw.CompileOptions(threads=1))
-    assert np.allclose(fn(*arrays), untuned(*arrays), rtol=1e-4, atol=1e-5)
 
 
 def test_the_command_resumes_and_reports(tuned: tuple[tw.CompiledFunction, Path], tmp_path: Path,

@@ -13,14 +13,14 @@ from tilewright.compiler.assemble import assemble
 from tilewright.compiler.builder.local_builder import LocalBuilder
 from tilewright.compiler.compilation.compilation import Compilation, full_target
 from tilewright.compiler.compilation.outlined_model import OutlinedModel, outline
-from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, tuned_table
+from tilewright.compiler.tuning.dispatch_tables import Tables, default_tables, tuned_table, untuned_tables
 from tilewright.compiler.tuning.ragged_demand import is_held_to_batches, seconds_to_search
 from tilewright.compiler.verification import keep_what_gains
 from tilewright.compiler.verification.keep_what_gains import Verdict, in_rounds, kept
 from tilewright.passes.spaces.family_registry import parse_config
 from tilewright.runtime.program.artifact import Bundle
 from tilewright.runtime.program.certificate import Certificate
-from tilewright.runtime.program.dispatch import Leaf
+from tilewright.runtime.program.dispatch import Leaf, Split
 from tilewright.search.search_strategy.outcome import Tuned
 
 
@@ -135,3 +135,21 @@ def test_a_tuned_ragged_model() -> None:
     x = tw.Jagged(np.random.default_rng(1).standard_normal((19, 16)).astype(np.float32), lengths=[4, 0, 15])
     a, b = (fn(x, np.ones(3, np.float32))[0].values for fn in fns)
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_guards_that_hold_over_the_whole_range_need_no_other_kernel() -> None:
+    """Few keys of an attention stay in registers; kernels that no shape reaches are left out."""
+    g = ops.Graph()
+    q, k, v = (g.input(n, [1, 2, "T", 80]) for n in "qkv")
+    g.output(ops.attention(q, k, v))
+    model = outline(Compilation(g, {"T": tw.Dim(1, 64)}, full_target("host"), tw.CompileOptions(threads=1), {}))
+    builder, [workload] = LocalBuilder(full_target("host")), model.workloads
+    tables = untuned_tables(model, builder)
+    [kernel] = tables.tables[0].kernels
+    [dim] = [d for d in tables.reach[workload.key] if tables.reach[workload.key][d] == (1, 64)]
+    config = parse_config(kernel.config)
+    tuned = Tuned((config, config), Split(dim, 64, Leaf(0), Leaf(1)), _certificate(workload.key, 0.1))
+    assert kernel.guards and tuned_table(workload, tuned, builder, tables)
+    assert (tables.tables[0].kernels, tables.tables[0].root) == ((kernel,), Leaf(0))
+    tables.reach = {}
+    assert not tuned_table(workload, tuned, builder, tables)  # nothing serves shapes that break them

@@ -173,7 +173,7 @@ def tuned_table(workload: Workload, tuned: Tuned, builder: Builder, made: Tables
     configs, root = _reached(tuned.configs, tuned.root, reach, on_gpu=False)
     built = builder.build([(workload, c) for c in configs])
     if not any(r.kernel is not None and not _open(r.kernel, reach).guards for r in built):
-        built = [*built, *_unguarded(workload, made)]
+        built = [*built, *_unguarded(workload, made, reach)]
     kernels = [_open(r.kernel, reach) for r in built if r.kernel is not None]
     free = [k for k, kernel in enumerate(kernels) if not kernel.guards]
     if len(kernels) < len(built) or not free:
@@ -192,10 +192,9 @@ def _open(kernel: MicroKernel, reach: Mapping[str, tuple[float, float]]) -> Micr
     return msgspec.structs.replace(kernel, guards=open_)
 
 
-def _unguarded(workload: Workload, made: Tables) -> list[BuildResult]:
+def _unguarded(workload: Workload, made: Tables, reach: Mapping[str, tuple[float, float]]) -> list[BuildResult]:
     """The kernel of the workload's table that serves every shape."""
     table = next(t for t in made.tables if t.workload == workload.key)
-    reach = made.reach.get(workload.key, {})
     return [BuildResult(k, made.code[k.object], made.llvm_ir[k.object]) for k in table.kernels if not _open(k, reach).guards][:1]
 
 

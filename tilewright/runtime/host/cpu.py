@@ -63,9 +63,9 @@ class HostDevice:
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
         """Threads of the pool do not sleep within, so long as loops follow each other by tenths of a second. For measurements: a
-        virtual machine gives the core of a thread that sleeps away, and at times wakes it beside another one on the same core,
-        where both have half of their speed until one of them sleeps again, seconds later. Where the system says which cores are
-        one, threads sleep as ever: those awake would slow the one beside them."""
+        virtual machine gives the core of a thread that sleeps away, and threads that slept had half of their speed at times, for
+        seconds, as if both were on one core (zen4-avx512.md). Where the system says which cores are one, threads sleep as ever:
+        those awake would slow the one beside them."""
         address = self._native.get(PATIENCE)
         if address is None or has_siblings():
             yield

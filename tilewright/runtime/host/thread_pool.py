@@ -13,7 +13,9 @@ is not known before. Now and then both ways are tried again. Who runs a part has
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable. To wake it takes longer than many a loop: one that was woken within a millisecond looks for the next loop so
 long before it sleeps again, and offers the core to others meanwhile, so that what callers do between calls does not lengthen
-these. One that finds itself on the caller's core hands over to a new thread (thread_places.py). A nested loop, or one that starts
+these. Where another process takes the core for a slice, one that slept would have had it back at once, as the system prefers who
+used less: so it waits no longer than others for some sleeps, for twice as many each time, for half as many after waits that
+nobody disturbed. One that finds itself on the caller's core hands over to a new thread (thread_places.py). A nested loop, or one that starts
 while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
@@ -39,6 +41,8 @@ _PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.isb(i32 15
 _SPINS = {"x86_64": 1000, "aarch64": 1500}  # some 30 microseconds
 _OFFERS = 2500  # looks after which others may have the core, some millisecond
 _SOON = 3 << 20  # ticks of a sleep that was not worth it, some millisecond
+_TAKEN = 3 << 18  # ticks of an offer that another process took
+_WARY, _WARIEST = 64, 4096  # sleeps after which a worker is patient again that lost its core so, at first and at most
 
 
 def runtime_object_ir(arch: str | None = None) -> str:
@@ -47,7 +51,8 @@ def runtime_object_ir(arch: str | None = None) -> str:
     spins = _SPINS.get(arch, 1000)
     pause = f"call void @{_PAUSE[arch]}" if arch in _PAUSE else ""
     pool = _POOL.replace("$PAUSE", pause)
-    for name, value in {"$SPINS": spins, "$PATIENT": spins + _OFFERS, "$SOON": _SOON}.items():
+    for name, value in {"$SPINS": spins, "$PATIENT": spins + _OFFERS, "$SOON": _SOON, "$TAKEN": _TAKEN, "$WARIEST": _WARIEST,
+                        "$WARY": _WARY}.items():
         pool = pool.replace(name, str(value))
     return pool + short_loops_ir(arch) + enter_ir(arch) + places_ir() + arena_pool_ir() + interrupts_ir()
 
@@ -187,6 +192,10 @@ exit:
 ; %self is generation << 10 | thread, the generation being the last one that the worker has seen.
 define internal ptr @worker(ptr %self) nounwind {
 entry:
+  %wary = alloca i64 ; sleeps until it is patient again
+  %caution = alloca i64 ; how many there were the last time
+  store i64 0, ptr %wary
+  store i64 0, ptr %caution
   call void @enter_environment()
   %packed = ptrtoint ptr %self to i64
   %thread = and i64 %packed, 1023
@@ -199,13 +208,21 @@ next:
   br label %spin
 spin:
   %k = phi i64 [ 0, %next ], [ %k1, %look ], [ 0, %stay ]
+  %wish = phi i64 [ %hope, %next ], [ %wished, %look ], [ %wish, %stay ]
   %w1 = load atomic i64, ptr @word acquire, align 8
   %g1 = lshr i64 %w1, 32
   %new = icmp ne i64 %g1, %seen
-  br i1 %new, label %work, label %idle
+  %late = icmp ugt i64 %k, $SPINS
+  br i1 %new, label %found, label %idle
+found:
+  %before = load i64, ptr %caution
+  %calmed = zext i1 %late to i64
+  %less = lshr i64 %before, %calmed
+  store i64 %less, ptr %caution
+  br label %work
 idle:
   %least = load atomic i64, ptr @tw_patience monotonic, align 8
-  %patience = call i64 @llvm.smax.i64(i64 %least, i64 %hope)
+  %patience = call i64 @llvm.smax.i64(i64 %least, i64 %wish)
   %tired = icmp ugt i64 %k, %patience
   br i1 %tired, label %ask, label %again
 ask:
@@ -217,10 +234,23 @@ stay:
   %given = call i32 @sched_yield()
   br label %spin
 again:
-  %late = icmp ugt i64 %k, $SPINS
   br i1 %late, label %offer, label %rest
 offer: ; a loop is less likely by now: others may have the core, and another thread of it its units
+  %given_at = call i64 @ticks()
   %offered = call i32 @sched_yield()
+  %back_at = call i64 @ticks()
+  %away = sub i64 %back_at, %given_at
+  %taken = icmp ugt i64 %away, $TAKEN
+  br i1 %taken, label %warned, label %kept
+warned:
+  %last = load i64, ptr %caution
+  %twice = shl i64 %last, 1
+  %some = call i64 @llvm.smax.i64(i64 %twice, i64 $WARY)
+  %more = call i64 @llvm.smin.i64(i64 %some, i64 $WARIEST)
+  store i64 %more, ptr %caution
+  store i64 %more, ptr %wary
+  br label %look
+kept:
   $PAUSE
   $PAUSE
   $PAUSE
@@ -230,6 +260,7 @@ rest:
   $PAUSE
   br label %look
 look:
+  %wished = phi i64 [ %wish, %rest ], [ %wish, %kept ], [ $SPINS, %warned ]
   %k1 = add i64 %k, 1
   br label %spin
 sleep:
@@ -252,11 +283,17 @@ awake:
   %long = sub i64 %woken, %slept
   %known = sub i64 %long, 1 ; the most where there is no clock
   %soon = icmp ult i64 %known, $SOON
-  %expected = select i1 %soon, i64 $PATIENT, i64 $SPINS
+  %left = load i64, ptr %wary
+  %calm = icmp eq i64 %left, 0
+  %fewer = sub i64 %left, 1
+  %rest_of = call i64 @llvm.smax.i64(i64 %fewer, i64 0)
+  store i64 %rest_of, ptr %wary
+  %hopes = and i1 %soon, %calm
+  %expected = select i1 %hopes, i64 $PATIENT, i64 $SPINS
   br label %work
 work:
-  %hoped = phi i64 [ %hope, %spin ], [ %expected, %awake ]
-  %w = phi i64 [ %w1, %spin ], [ %w2, %awake ]
+  %hoped = phi i64 [ %wish, %found ], [ %expected, %awake ]
+  %w = phi i64 [ %w1, %found ], [ %w2, %awake ]
   %g = lshr i64 %w, 32
   %shifted = lshr i64 %w, 22
   %threads = and i64 %shifted, 1023

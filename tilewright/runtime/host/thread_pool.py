@@ -13,10 +13,10 @@ is not known before. Now and then both ways are tried again. Who runs a part has
 A worker spins while others finish the loop that it had a part in and some microseconds more for the next one, then sleeps on a
 condition variable. To wake it takes longer than many a loop: one that was woken within a millisecond looks for the next loop so
 long before it sleeps again, and offers the core to others meanwhile, so that what callers do between calls does not lengthen
-these. Where another process takes the core for a slice, one that slept would have had it back at once, as the system prefers who
-used less: so it waits no longer than others for some sleeps, for twice as many each time, for half as many after waits that
-nobody disturbed. One that finds itself on the caller's core hands over to a new thread (thread_places.py). A nested loop, or one that starts
-while another is running, is run by its caller alone.
+these. Where another process takes the core for a slice, one that slept would have had it back at once, as the system prefers
+who used less: so it waits no longer than others for some sleeps, for twice as many each time, for half as many after waits that
+nobody disturbed. One that finds itself on the caller's core hands over to a new thread (thread_places.py). A nested loop, or
+one that starts while another is running, is run by its caller alone.
 
 Worker t uses workspace t; the caller uses workspace 0. A worker begins with the mode of floating point of whoever made it, so it
 enters that of all calls (float_environment.py) first. Workers are detached and there are some as long as the process is, so the

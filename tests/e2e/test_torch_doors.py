@@ -101,6 +101,16 @@ def test_len_of_a_tensor_is_a_size() -> None:
     assert "len" not in globals()
 
 
+def test_rows_of_bags_of_one_length() -> None:
+    """Whose length is known when it runs: an offset is its number times that."""
+    bags = nn.EmbeddingBag(20, 6, mode="sum").eval()
+    sizes = ({0: Dim("b", min=1, max=8), 1: Dim("length", min=1, max=9)},)
+    given = [torch.randint(0, 20, shape) for shape in ((3, 4), (1, 1), (8, 9))]
+    fn = tw.compile(bags, args=(given[0],), dynamic_shapes=sizes)
+    for indices in given:
+        torch.testing.assert_close(fn(indices), bags(indices).detach(), rtol=1e-5, atol=1e-6)
+
+
 class Volumes(nn.Module):
     def forward(self, x: Any, grid: Any) -> Any:
         return nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=True)

@@ -226,15 +226,6 @@ def test_composites_are_decomposed() -> None:
     check(run, [pair(4, 6), pair(9, 6, seed=6)])
 
 
-def test_complex_parts() -> None:
-    def run(x: Any, y: Any) -> Any:
-        return torch.view_as_real(torch.complex(x, y[0]) * (1 + 2j)), torch.complex(x[:1], y).abs()
-
-    check(run, [pair(4, 6), pair(9, 6, seed=6)])
-    with pytest.raises(IngestError, match=r"a result of the model is complex; return torch\.view_as_real of it"):
-        import_torch(model(torch.complex), (torch.rand(3), torch.rand(3)))
-
-
 def test_no_elements() -> None:
     def run(x: Any, y: Any) -> Any:
         return x.sum(0), x.prod(), torch.cat([x, y]), x.sum(1), x + 1, x.any(), x.mean(), x.argsort(1)

@@ -6,13 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import lowerings
 from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.ops import fourier
+from tilewright.compiler.ops.body import Scalar
 from tilewright.compiler.ops.graph import broadcast
+from tilewright.compiler.ops.scalar_functions import call, constant, select
 from tilewright.runtime.shape import Expr
 
 
@@ -35,9 +38,19 @@ _PARTWISE = frozenset(
         "embedding.default", "repeat.default",
         "alias.default", "detach.default", "detach_.default", "contiguous.default", "clone.default",
         "lift_fresh_copy.default", "roll.default", "flip.default", "neg.default", "sum.dim_IntList", "mean.dim",
-        "repeat_interleave.self_int",
+        "repeat_interleave.self_int", "slice_scatter.default", "select_scatter.default", "index_add.default",
+        "index_copy.default", "gather.default", "zeros.default", "zeros_like.default", "new_zeros.default",
+        "empty.memory_format", "empty_like.default", "cumsum.default", "tril.default", "triu.default", "diagonal.default",
+        "index_put.default", "sum.default", "mean.default",
     )
 )  # fmt: skip
+
+
+_VALUES: Mapping[str, Sequence[int]] = {  # of operators on each part: which arguments are numbers, whose imaginary part may be 0
+    "aten.where.self": (1, 2), "aten.masked_fill.Scalar": (2,), "aten.masked_fill.Tensor": (2,), "aten.copy.default": (1,),
+    "aten.full.default": (1,), "aten.full_like.default": (1,), "aten.fill.Scalar": (1,), "aten.fill.Tensor": (1,),
+    "aten.new_full.default": (2,),
+}  # fmt: skip
 
 
 def takes_part(args: Any) -> bool:
@@ -49,15 +62,16 @@ def takes_part(args: Any) -> bool:
 
 def build(context: Context, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What an operator gives that takes or makes a complex tensor; IngestError for one that is not known for them."""
+    factors = {k: v for k, v in kwargs.items() if k in ("alpha", "beta")}
     if name in _OPERATORS:
-        return _OPERATORS[name](*args)
+        return _OPERATORS[name](*args, **factors)
     if name in _TYPED:
-        return _TYPED[name](context, *args)
-    if name not in _PARTWISE:
+        return _TYPED[name](context, *args, **factors)
+    if name not in _PARTWISE and name not in _VALUES:
         context.refuse("not known for complex tensors", "write it with real and imaginary parts")
-    lowering = lowerings("torch")[name]
-    real = lowering(context, *_part(args, "real"), **kwargs)
-    imag = lowering(context, *_part(args, "imag"), **kwargs)
+    values = _VALUES.get(name, ())
+    pairs = [_pair(a) if i in values else (_part(a, "real"), _part(a, "imag")) for i, a in enumerate(args)]
+    real, imag = (lowerings("torch")[name](context, *parts, **kwargs) for parts in zip(*pairs, strict=True))
     if isinstance(real, (tuple, list)):
         return [Complex(r, i) for r, i in zip(real, imag, strict=True)]
     return Complex(real, imag)
@@ -75,29 +89,35 @@ def _pair(x: Operand) -> tuple[Any, Any]:
     return x, 0
 
 
-def _add(a: Operand, b: Operand) -> Complex:
-    (ar, ai), (br, bi) = _pair(a), _pair(b)
-    return Complex(ar + br, ai + bi)
+def _made(real: Any, imag: Any) -> Complex:
+    """Of tensors and numbers, one tensor at least, as PyTorch broadcasts them."""
+    like = real if isinstance(real, ops.Tensor) else imag
+    return _of_parts(*(p if isinstance(p, ops.Tensor) else ops.full_like(like, p) for p in (real, imag)))
 
 
-def _subtract(a: Operand, b: Operand) -> Complex:
-    (ar, ai), (br, bi) = _pair(a), _pair(b)
-    return Complex(ar - br, ai - bi)
+def _add(a: Operand, b: Operand, alpha: Operand = 1) -> Complex:
+    (ar, ai), (br, bi) = _pair(a), _pair(b if alpha == 1 else _multiply(b, alpha))
+    return _made(ar + br, ai + bi)
+
+
+def _subtract(a: Operand, b: Operand, alpha: Operand = 1) -> Complex:
+    (ar, ai), (br, bi) = _pair(a), _pair(b if alpha == 1 else _multiply(b, alpha))
+    return _made(ar - br, ai - bi)
 
 
 def _multiply(a: Operand, b: Operand) -> Complex:
     (ar, ai), (br, bi) = _pair(a), _pair(b)
     if not isinstance(b, (Complex, complex)):
-        return Complex(ar * br, ai * br)
+        return _made(ar * br, ai * br)
     if not isinstance(a, (Complex, complex)):
-        return Complex(ar * br, ar * bi)
+        return _made(ar * br, ar * bi)
     return Complex(ar * br - ai * bi, ar * bi + ai * br)
 
 
 def _divide(a: Operand, b: Operand) -> Complex:
     (ar, ai), (br, bi) = _pair(a), _pair(b)
     if not isinstance(b, (Complex, complex)):
-        return Complex(ar / br, ai / br)
+        return _made(ar / br, ai / br)
     size = br * br + bi * bi
     return Complex((ar * br + ai * bi) / size, (ai * br - ar * bi) / size)
 
@@ -119,6 +139,39 @@ def _conjugate(x: Complex) -> Complex:
     return Complex(x.real, -x.imag)
 
 
+def _size(x: Complex) -> ops.Tensor:
+    return ops.sqrt(x.real * x.real + x.imag * x.imag)
+
+
+def _angle(x: Complex) -> ops.Tensor:
+    return x.real.graph.pointwise("angle", partial(call, "math.atan2"), x.imag, x.real)
+
+
+def _sign(x: Complex) -> Complex:
+    def of(part: Scalar, size: Scalar) -> Scalar:
+        return select(size.compare("ne", 0), part / size, constant(part, 0))
+
+    size = _size(x)
+    return Complex(*(size.graph.pointwise("sgn", of, part, size) for part in (x.real, x.imag)))
+
+
+def _power(x: Complex, exponent: float) -> Complex:
+    """By factors where they are few, else by length and angle."""
+    if exponent in range(1, 9):
+        found = x
+        for _ in range(int(exponent) - 1):
+            found = _multiply(found, x)
+        return found
+    size = _size(x)
+    return _polar(size.graph.pointwise("pow", lambda v: v.power(exponent), size), _angle(x) * exponent)
+
+
+def _swapped(x: Complex) -> Complex:
+    """With its last two axes the other way round."""
+    order = [*range(x.real.rank - 2), x.real.rank - 1, x.real.rank - 2]
+    return Complex(ops.transpose(x.real, order), ops.transpose(x.imag, order))
+
+
 def _math(name: str, x: ops.Tensor) -> ops.Tensor:
     return x.graph.pointwise(name, lambda v: v.math(name), x)
 
@@ -133,9 +186,39 @@ def _converted(context: Context, x: Operand, *_: Any) -> Complex:
     return Complex(real, ops.cast(x.imag, context.dtype()) if isinstance(x, Complex) else ops.full_like(real, 0))
 
 
+def _sum_with_product(context: Context, x: Operand, a: Operand, b: Operand, beta: Operand = 1, alpha: Operand = 1) -> Complex:
+    return _add(_multiply(x, beta), _multiply(_product(context, a, b, ops.matmul), alpha))
+
+
+def _linear(context: Context, x: Operand, weight: Operand, bias: Operand | None = None) -> Complex:
+    product = _product(context, x, weight)
+    return product if bias is None else _add(product, bias)
+
+
+def _ones(context: Context, *_: Any) -> Complex:
+    real = context.graph.full(context.shape(), 1, context.dtype())
+    return Complex(real, ops.full_like(real, 0))
+
+
 def _padded(context: Context, x: Complex, pad: Sequence[Any], value: Operand = 0) -> Complex:
     lowering = lowerings("torch")[context.operator]
     return Complex(*(lowering(context, part, pad, number) for part, number in zip((x.real, x.imag), _pair(value), strict=True)))
+
+
+def _product(context: Context, a: Operand, b: Operand, multiplied: Callable[..., ops.Tensor] | None = None) -> Complex:
+    """Of matrices: four real ones, or two where one side is real; as the node's own operator multiplies real ones."""
+    of = multiplied or partial(lowerings("torch")[context.operator], context)
+    if not isinstance(a, Complex):
+        return Complex(of(a, b.real), of(a, b.imag))
+    if not isinstance(b, Complex):
+        return Complex(of(a.real, b), of(a.imag, b))
+    return Complex(of(a.real, b.real) - of(a.imag, b.imag), of(a.real, b.imag) + of(a.imag, b.real))
+
+
+def _padded_so(context: Context, x: Complex, pad: Sequence[Any], mode: str = "constant", value: Operand = None) -> Complex:
+    numbers = _pair(value or 0) if mode == "constant" else (None, None)
+    lowering = lowerings("torch")[context.operator]
+    return Complex(*(lowering(context, part, pad, mode, number) for part, number in zip((x.real, x.imag), numbers, strict=True)))
 
 
 def _of_complex(context: Context, x: Operand, axes: Sequence[int], norm: int, forward: bool) -> Complex:
@@ -188,6 +271,12 @@ def _scaled(x: ops.Tensor, sizes: Sequence[Expr], norm: int) -> ops.Tensor:
 
 
 _TYPED: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.matmul.default"), _product),
+    **dict.fromkeys(("aten.addmm.default", "aten.baddbmm.default"), _sum_with_product),
+    "aten.linear.default": _linear,
+    "aten.linalg_vector_norm.default": lambda context, x, *more: lowerings("torch")[context.operator](context, _size(x), *more),
+    **dict.fromkeys(("aten.ones.default", "aten.ones_like.default"), _ones),
+    "aten.pad.default": _padded_so,
     **dict.fromkeys(("aten._to_copy.default", "aten.to.dtype"), _converted),
     "aten.constant_pad_nd.default": _padded,
     "aten._fft_c2c.default": _of_complex,
@@ -203,10 +292,20 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "aten.imag.default": lambda x: x.imag,
     **dict.fromkeys(("aten.conj.default", "aten._conj.default", "aten.conj_physical.default"), _conjugate),
     **dict.fromkeys(("aten.resolve_conj.default", "aten.resolve_neg.default"), lambda x: x),
-    "aten.abs.default": lambda x: ops.sqrt(x.real * x.real + x.imag * x.imag),
+    "aten.abs.default": _size,
+    **dict.fromkeys(("aten.mH.default", "aten.adjoint.default"), lambda x: _conjugate(_swapped(x))),
+    "aten.mT.default": _swapped,
+    "aten.angle.default": _angle,
+    "aten.log.default": lambda x: Complex(ops.log(_size(x)), _angle(x)),
+    "aten.pow.Tensor_Scalar": _power,
+    **dict.fromkeys(("aten.rsub.Tensor", "aten.rsub.Scalar"), lambda a, b, alpha=1: _subtract(b, a, alpha)),
+    "aten.sgn.default": _sign,
+    "aten.sqrt.default": lambda x: _polar(ops.sqrt(_size(x)), _angle(x) * 0.5),
     "aten.exp.default": _exp,
-    "aten.add.Tensor": _add,
-    "aten.sub.Tensor": _subtract,
-    "aten.mul.Tensor": _multiply,
-    "aten.div.Tensor": _divide,
+    "aten.reciprocal.default": lambda x: _divide(Complex(ops.full_like(x.real, 1), ops.full_like(x.real, 0)), x),
+    "aten.square.default": lambda x: _multiply(x, x),
+    **dict.fromkeys(("aten.add.Tensor", "aten.add.Scalar"), _add),
+    **dict.fromkeys(("aten.sub.Tensor", "aten.sub.Scalar"), _subtract),
+    **dict.fromkeys(("aten.mul.Tensor", "aten.mul.Scalar"), _multiply),
+    **dict.fromkeys(("aten.div.Tensor", "aten.div.Scalar"), _divide),
 }

@@ -32,7 +32,8 @@ def scale_gelu(context, x, scale):
 ABOUT = {
     "torch": """ATen operators as `torch.export` writes them. Every other operator that PyTorch can decompose into these is
 decomposed: composites such as `aten.trapezoid`, losses, windows, in-place forms. Random numbers, sizes that depend on data,
-sparse tensors, factorisations of matrices and most operators of complex tensors are refused with the operator and its line.
+sparse tensors, factorisations of matrices and functions of complex tensors beyond powers, roots and logarithms are
+refused with the operator and its line.
 Fourier transforms (`torch.fft`) are products with a matrix, in f64.""",
     "onnx": """Operators of the default domain where no other is named; opsets 13 to 24. Functions, `If`, `Loop` and `Scan` become
 parts of the program ([branches and loops](shapes.md#branches-and-loops)). Sequences are refused.""",

@@ -144,6 +144,33 @@ def test_transposed_copies_by_tiles(shape: tuple[int, int, int], low: int, high:
         np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("backwards", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("shape", [(1, 1), (16, 32), (17, 5), (40, 33)])
+def test_transposed_copies_of_mirrored_axes(shape: tuple[int, int], backwards: tuple[int, ...]) -> None:
+    """By tiles, too; what follows is computed on the way."""
+    x, y = T("f32", ("M", "N")), T("f32", ("N", "M"))
+    places = [f"%b{a}" if a in backwards else f"%i{a}" for a in range(2)]
+    body = f"""%one = arith.constant 1 : index
+      %l0 = arith.subi %M, %one : index
+      %l1 = arith.subi %N, %one : index
+      %e = tensor.empty(%N, %M) : {y.type()}
+      %n = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>], iterator_types = ["parallel", "parallel"]}}
+          outs(%e : {y.type()}) {{
+        ^bb0(%v: f32):
+          %i0 = linalg.index 0 : index
+          %i1 = linalg.index 1 : index
+          %b0 = arith.subi %l0, %i0 : index
+          %b1 = arith.subi %l1, %i1 : index
+          %u = tensor.extract %x[{", ".join(places)}] : {x.type()}
+          linalg.yield %u : f32 }} -> {y.type()}"""
+    text = workload({"x": x}, ("M", "N"), body, {"n": y})
+    values = at_edge(np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    for lanes in (16, 4):
+        out = guarded(shape[::-1], np.dtype(np.float32))
+        load(text, f"generic{{lanes={lanes}}}")([values], dict(zip("MN", shape, strict=True)), [out], 3)
+        np.testing.assert_array_equal(out, np.flip(values, backwards).T)
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_pooling_and_filters_of_each_channel_follow_a_convolution(named: bool) -> None:
     """Three copies: the image, the filters of each channel, the result. Importers' convolutions of each channel are generic."""
@@ -224,10 +251,11 @@ def test_convolutions_over_volumes(kind: str, channels: int, filters: int, pairs
 @pytest.mark.sampled(2)
 @pytest.mark.usefixtures("built_here")
 @pytest.mark.parametrize("target", ["host", "host:x86-64-v3"])
-@pytest.mark.parametrize("kind,channels,filters", [("bf16", 24, 40), ("f32", 66, 64)])
-def test_compiled_volumes(kind: str, channels: int, filters: int, target: str) -> None:
+@pytest.mark.parametrize("kind,channels,filters,window", [("bf16", 24, 40, (3, 3, 2)), ("f32", 66, 64, (3, 1, 2)),
+                                                          ("f32", 20, 18, (3, 3, 3))])  # fmt: skip
+def test_compiled_volumes(kind: str, channels: int, filters: int, window: tuple[int, ...], target: str) -> None:
     dtype, rng = np.dtype(np.float32 if kind == "f32" else ml_dtypes.bfloat16), np.random.default_rng(1)
-    f = (rng.standard_normal((filters, channels, 3, 3, 2)) / 16).astype(dtype)
+    f = (rng.standard_normal((filters, channels, *window)) / 16).astype(dtype)
     g = ops.Graph()
     x, w = g.input("x", ["B", channels, "D", 7, 6], kind), g.input("w", f.shape, kind)
     g.output(ops.conv3d(x, w, stride=2, padding=1))
@@ -235,9 +263,30 @@ def test_compiled_volumes(kind: str, channels: int, filters: int, target: str) -
     for batch, depth in ((1, 3), (2, 8)):
         a = rng.standard_normal((batch, channels, depth, 7, 6)).astype(dtype)
         wide = np.pad(a.astype("f8"), ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
-        seen = np.lib.stride_tricks.sliding_window_view(wide, (3, 3, 2), (2, 3, 4))[:, :, ::2, ::2, ::2]
+        seen = np.lib.stride_tricks.sliding_window_view(wide, window, (2, 3, 4))[:, :, ::2, ::2, ::2]
         want = np.einsum("ncdhwijk,fcijk->nfdhw", seen, f.astype("f8"))
         np.testing.assert_allclose(fn(a).astype("f8"), want, rtol=1e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("window,stride,apart,kind,channels,goes", [
+    ((2, 3, 3), (1, 1, 1), 1, "f32", 16, True), ((3, 4, 5), (1, 2, 1), 2, "f32", 16, True),
+    ((1, 3, 3), (1, 1, 1), 1, "f32", 16, True), ((3, 1, 3), (1, 1, 1), 1, "f32", 16, False),
+    ((2, 3, 3), (1, 1, 3), 1, "f32", 16, False), ((2, 3, 3), (1, 1, 1), 1, "f32", 15, False),
+    ((2, 3, 3), (1, 1, 1), 1, "bf16", 16, False)])  # fmt: skip
+def test_volumes_by_their_planes(window: tuple[int, ...], stride: tuple[int, ...], apart: int, kind: str, channels: int,
+                                 goes: bool) -> None:
+    """Of filters whose windows save multiplications in a plane, whatever they do from plane to plane."""
+    g = ops.Graph()
+    x, w = g.input("x", ["B", channels, 5, 15, 12], kind), g.input("w", [16, channels, *window], kind)
+    g.output(ops.conv3d(x, w, stride=stride, padding=1, dilation=(apart, 1, 1)))
+    with ir.Context():
+        before = str(PassPipeline(recover_passes()).run(ir.Module.parse(g.module_text())))
+        after = str(PassPipeline([ChannelsLast(winograd=True)]).run(ir.Module.parse(before)))
+    assert (COPY in after) is goes
+    rng, dtype = np.random.default_rng(0), np.dtype(np.float32 if kind == "f32" else ml_dtypes.bfloat16)
+    arrays = [rng.standard_normal(s).astype(dtype) for s in ((2, channels, 5, 15, 12), (16, channels, *window))]
+    (got,), (want,) = evaluate(after, arrays), evaluate(before, arrays)
+    np.testing.assert_allclose(got.astype("f8"), want.astype("f8"), rtol=1e-2 if kind == "bf16" else 1e-5, atol=1e-3)
 
 
 def test_a_convolution_of_few_channels_that_another_reads_is_channels_last() -> None:

@@ -108,6 +108,19 @@ def test_joins_repeats_and_pads() -> None:
     checks.run(SHAPES)
 
 
+@pytest.mark.parametrize("count,computed", [(33, False), (300, False), (40, True)])
+def test_many_are_joined(count: int, computed: bool) -> None:
+    """More than a kernel has loops for; `computed` on the way."""
+    g = ops.Graph()
+    parts = [g.input(f"x{i}", ["B", 3]) for i in range(count)]
+    g.output(ops.stack([ops.relu(x) for x in parts] if computed else parts, 1))
+    fn = tw.compile(g, {"B": (1, 64)})
+    for batch in (1, 37):
+        arrays = [np.random.default_rng(i).standard_normal((batch, 3)).astype("f4") for i in range(count)]
+        want = np.stack(arrays, 1)
+        np.testing.assert_array_equal(fn(*arrays), np.maximum(want, 0) if computed else want)
+
+
 def test_mirrored_pads() -> None:
     checks = Checks({"x": Given(["B", "S"]), "i": Given(["S", 5], "i64")}, {"B": (2, 8), "S": (3, 32)})
     x, i, s = checks["x"], checks["i"], checks["x"].dims[1]

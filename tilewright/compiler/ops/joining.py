@@ -14,6 +14,8 @@ from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
+_MOST_JOINED = 256  # at once
+
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Joined along one axis, in the element type in which all meet; the other extents are equal.
@@ -37,6 +39,8 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     parts = [cast(t, common) for t in tensors if t.dims[at] != Expr.of(0)] or [cast(first, common)]
     if len(parts) == 1:
         return parts[0]
+    if len(parts) > _MOST_JOINED:
+        return concat([concat(parts[i : i + _MOST_JOINED], at) for i in range(0, len(parts), _MOST_JOINED)], at)
     dims = [total if a == at else d for a, d in enumerate(first.dims)]
     operands, types = ", ".join(t.ssa for t in parts), ", ".join(t.type for t in parts)
     return first.graph.result(f"tensor.concat dim({at}) {operands} : ({types}) -> ", common, dims)

@@ -16,6 +16,7 @@ from tilewright.passes.mlir import ir, maps_of, owner, position
 from tilewright.runtime.shape import Expr
 
 MOST_PARTS = 32  # of all borders of a result together: each is a loop of its own in the code
+MOST_JOINED = 512  # arguments that are put together and nothing else, whose loops are small
 
 
 @dataclass(frozen=True)
@@ -142,13 +143,20 @@ class _Finder:
 
 
 def borders(shapes: SymbolicShapes, results: Sequence[ir.Value]) -> tuple[Border, ...]:
-    """Of results of equal extents that are computed in one loop nest, outermost first; not more than give MOST_PARTS loops."""
+    """Of results of equal extents that are computed in one loop nest, outermost first; not more than give MOST_PARTS loops,
+    or MOST_JOINED of a lone concatenation."""
     finder = _Finder(shapes)
     for value in results:
         finder.walk(value, [(a, Expr.of(0)) for a in range(len(shapes.dims(value)))])
     kept, parts = list[Border](), 1
     for border in finder.found.values():
-        if border is not None and border.op not in finder.barred and parts * border.parts <= MOST_PARTS:
+        if border is None or border.op in finder.barred:
+            continue
+        if parts * border.parts <= (MOST_JOINED if _joins_arguments(border.op, results) else MOST_PARTS):
             kept.append(border)
             parts *= border.parts
     return tuple(sorted(kept, key=lambda b: b.axis))
+
+
+def _joins_arguments(op: ir.Operation, results: Sequence[ir.Value]) -> bool:
+    return op.name == "tensor.concat" and list(results) == [op.results[0]] and all(owner(v) is None for v in op.operands)

@@ -6,7 +6,7 @@ only its order counts. It knows neither the machine's load nor its number of thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -18,6 +18,7 @@ from tilewright.passes.partition.loads import Loads
 from tilewright.passes.partition.partition import Partition
 from tilewright.passes.partition.region import Region
 from tilewright.passes.spaces.gpu.gpu_rates import GpuRates
+from tilewright.runtime.errors import ShapeError
 from tilewright.runtime.limits import WARP, GpuLimits
 from tilewright.runtime.shape import Expr
 
@@ -98,7 +99,7 @@ class CostModel:
         """An extent at each of the shapes."""
         if expr not in self._extents:
             known = [shape | {s: _UNKNOWN for s in expr.symbols if s not in shape} for shape in self.shapes]
-            self._extents[expr] = tuple(expr.evaluate(shape) for shape in known)
+            self._extents[expr] = tuple(_evaluated(expr, shape) for shape in known)
         return self._extents[expr]
 
     def bytes(self, value: ir.Value) -> tuple[float, ...]:
@@ -190,6 +191,14 @@ def predicted(partition: Partition, model: CostModel, loads: bool = True) -> Pre
             traffic = Traffic(reads[region], dict.fromkeys(writes))
             launched.append((region, traffic, model.region_seconds(region, traffic), model.moved(traffic)))
     return Predicted(tuple(model.shapes), tuple(launched))
+
+
+def _evaluated(expr: Expr, shape: Mapping[str, int]) -> int:
+    """An extent; 0 where it is a quotient by an extent of 0, as a mean over no rows has it, which nothing is computed of."""
+    try:
+        return expr.evaluate(shape)
+    except ShapeError:
+        return 0
 
 
 def _is_read(value: ir.Value, region: Region, partition: Partition) -> bool:

@@ -7,9 +7,10 @@ channels last. Convolutions of groups whose filters fill vectors follow, and beg
 Filters of each channel by itself go first where rows are so narrow that pixels would leave most of a vector empty, and follow
 a result that is written channels last. A 1x1 convolution of enough pixels is a product with pixels along the vectors instead,
 and moves nothing but, where it steps over pixels, those that it reads; so is a transposed one whose phases read one place
-each, whose result is copied (phased_convolution.py). Convolutions over volumes follow where they have many channels. Images of
-few channels, such as colours, are read as they are by a convolution whose result no other reads. Convolutions over one axis
-have filters along the vectors where their rows are short, and are products likewise where their window is one place.
+each, whose result is copied (phased_convolution.py). Convolutions over volumes follow where they have many channels,
+and go over planes where that saves multiplications (volume_planes.py). Images of few channels, such as colours, are read as
+they are by a convolution whose result no other reads. Convolutions over one axis have filters along the vectors where their
+rows are short, and are products likewise where their window is one place.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from tilewright.passes.transforms.convolution_form import is_convolution, is_poi
 from tilewright.passes.transforms.find_codes import CODES
 from tilewright.passes.transforms.grouped_convolution import GroupedConvolution, reads_groups
 from tilewright.passes.transforms.phased_convolution import PhasedConvolution
+from tilewright.passes.transforms.volume_planes import VolumePlanes
 from tilewright.runtime.shape import Expr
 
 SHORT_ROW = 8  # pixels of a row, a register of AVX2: shorter rows leave lanes empty
@@ -102,6 +104,8 @@ class _Rewriter:
                     self._product(op, op.operands[0])
                 elif not self._has_few_channels(op):
                     self._convolve(op, self._image(op.operands[0]), *steps_of(op))
+            elif self.options.winograd and (volume := VolumePlanes.of(op, self.views.shapes, self.options.lanes)) is not None:
+                self._back(op, volume.convolved(self.views, self._image(op.operands[0]), self._start(op)))
             elif self._is_sequence(op) or self._is_volume(op) or self._is_swapped(op):
                 self._over_filters(op)
             elif op.name == _SEQUENCE and is_pointwise(op):

@@ -258,7 +258,8 @@ class _Chunks:
             first = [lo if a == self.group.axis else x for a, x in enumerate(where)]
             with self.kernel.evaluator.kept():
                 loaded = owner(self.kernel.evaluator.element(self.kernel.results[number], first, None))
-            assert loaded is not None
+            if loaded is None or loaded.name != llvm.LoadOp.OPERATION_NAME:  # one of many arguments, chosen by its place
+                return vectors()
             read, written, count = loaded.operands[0], self.kernel.outputs[number].address(first), (hi - lo) * size
             apart = Index(llvm.PtrToIntOp(word, written).result) - Index(llvm.PtrToIntOp(word, read).result)
             far = ((apart + (_PAGE - 1)) % _PAGE).ge(_NEAR - 1)

@@ -17,7 +17,8 @@ from tilewright.passes.families.host.border_parts import Spans, each_part
 from tilewright.passes.families.host.host_matmul_panel import transpose
 from tilewright.passes.linalg.data_movement import movement
 from tilewright.passes.linalg.structured import inputs, iterator_kinds
-from tilewright.passes.mlir import ir, maps_of, owner, position
+from tilewright.passes.linalg.symbolic import integer
+from tilewright.passes.mlir import ir, maps_of, operations, owner, position
 from tilewright.runtime.limits import LINE
 from tilewright.runtime.shape import Expr
 
@@ -27,11 +28,22 @@ _MIDDLE = 64  # stands for extents that are not known
 @dataclass(frozen=True)
 class Read:
     """An operand of an elementwise operation. axes: the result's axis at each of its own; held: what a tile holds elements of,
-    the operand or, where its elements are only moved, what they are moved to."""
+    the operand or, where its elements are only moved, what they are moved to. mirrored: the operand is what is moved itself, of
+    which some axes run backwards in a table; the table, and the result's axis at each of its own."""
 
     source: ir.Value
     axes: tuple[int, ...]
     held: ir.Value
+    mirrored: tuple[ir.Value, tuple[int, ...]] | None = None
+
+    @property
+    def table(self) -> ir.Value:
+        """What memory holds."""
+        return self.source if self.mirrored is None else self.mirrored[0]
+
+    @property
+    def table_axes(self) -> tuple[int, ...]:
+        return self.axes if self.mirrored is None else self.mirrored[1]
 
 
 @dataclass(frozen=True)
@@ -58,9 +70,9 @@ class TransposeTiles:
         found: dict[int, list[Read]] = {}
         for op in kernel.ops():
             for read in _reads(kernel, op, result):
-                unit = unit_axis(_unpadded(read.source), kernel.input_units())
-                if unit is not None and read.axes[unit] != along:
-                    found.setdefault(read.axes[unit], []).append(read)
+                unit = unit_axis(_unpadded(read.table), kernel.input_units())
+                if unit is not None and read.table_axes[unit] != along:
+                    found.setdefault(read.table_axes[unit], []).append(read)
         for across, reads in found.items():
             return _walked(kernel, TransposeTiles(number, rank, across, along, tuple(reads)))
         return None
@@ -179,7 +191,8 @@ def _reads(kernel: KernelFrame, op: ir.Operation, result: ir.Value) -> list[Read
     moved = movement(op) is not None
     found = [(v, m) for v, m in zip(inputs(op), maps, strict=False) if isinstance(v.type, ir.RankedTensorType)
              and m.is_permutation and (moved or _readers(v) == 1)]  # fmt: skip
-    if not found or not maps[-1].is_permutation:
+    mirrored = _mirrored(op)
+    if not (found or mirrored) or not maps[-1].is_permutation:
         return []
     try:
         at = place(kernel.shapes, op.results[0], ops[ops.index(op) + 1 :], [result])[0]
@@ -189,7 +202,30 @@ def _reads(kernel: KernelFrame, op: ir.Operation, result: ir.Value) -> list[Read
     if sorted(str(e) for e in at) != sorted(names):
         return []
     axis_of = {position(e): [str(c) for c in at].index(n) for e, n in zip(maps[-1].results, names, strict=True)}
+    if mirrored is not None:
+        own = tuple(axis_of[position(e)] for e in maps[-1].results)
+        table, loops = mirrored
+        return [Read(op.results[0], own, op.results[0], (table, tuple(axis_of[d] for d in loops)))]
     return [Read(v, tuple(axis_of[position(e)] for e in m.results), op.results[0] if moved else v) for v, m in found]
+
+
+def _mirrored(op: ir.Operation) -> tuple[ir.Value, tuple[int, ...]] | None:
+    """The tensor that an operation only moves, some axes backwards, and the loop at each of its axes; None of another one."""
+    body = list(operations(op.regions[0].blocks[0])) if op.name == "linalg.generic" and not inputs(op) else []
+    *steps, taken, ended = body if len(body) > 1 else (None, None)
+    if taken is None or taken.name != "tensor.extract" or list(ended.operands) != [taken.results[0]]:
+        return None
+    loops = []
+    for value in list(taken.operands)[1:]:
+        at = owner(value)
+        if at is not None and at.name == "arith.subi" and at in steps:
+            extent, at = owner(at.operands[0]), owner(at.operands[1])
+            if extent is not None and extent in steps:
+                return None
+        if at is None or at.name != "linalg.index":
+            return None
+        loops.append(integer(at.attributes["dim"]))
+    return (taken.operands[0], tuple(loops)) if sorted(loops) == list(range(maps_of(op)[0].n_dims)) else None
 
 
 def _readers(value: ir.Value) -> int:
@@ -201,7 +237,7 @@ def _walked(kernel: KernelFrame, tiles: TransposeTiles) -> TransposeTiles:
     """With the way that units walk: along the axis whose neighbours lie closer, so that of what lies further apart a unit has few
     rows, which it stays in. Each other row is another page, and with a pitch of a power of two another line of the same set."""
     read, result = tiles.reads[0], kernel.results[tiles.number]
-    apart = _pitch(kernel.shapes.dims(read.source), read.axes.index(tiles.along))
+    apart = _pitch(kernel.shapes.dims(read.table), read.table_axes.index(tiles.along))
     far = apart > _pitch(kernel.shapes.dims(result), tiles.across)
     size = max(byte_width(ir.RankedTensorType(v.type).element_type) for v in (read.source, result))
     return replace(tiles, block=tiles.along if far else tiles.across, line=LINE // size)

@@ -47,7 +47,9 @@ def _hard_shrink(v: Scalar, width: float = 0.5) -> Scalar:
 
 
 def _logit(v: Scalar, eps: float | None = None) -> Scalar:
-    inside = v if eps is None else v.maximum(eps).minimum(1 - eps)
+    inside = v
+    if eps is not None:  # above a half there is no such range; then as PyTorch chooses
+        inside = select(v.compare("lt", eps), constant(v, eps), select(v.compare("gt", 1 - eps), constant(v, 1 - eps), v))
     return call("math.log", inside / (1 - inside))
 
 

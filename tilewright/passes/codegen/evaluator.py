@@ -432,18 +432,14 @@ class Evaluator:
     def _concat(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
         axis = integer(op.attributes["dim"])
         type_ = ir.RankedTensorType(op.results[0].type).element_type
-        lanes = _lanes(coords)
+        lanes, here = _lanes(coords), self.parts.get((op, axis))
 
         def part(number: int, start: Index, m: ir.Value | None) -> ir.Value:
             source = op.operands[number]
-            at = list(coords)
-            at[axis] = coords[axis] - start
-            here = self.parts.get((op, axis))
-            if number == (len(op.operands) - 1 if here is None else here):
+            at = [c - start if a == axis else c for a, c in enumerate(coords)]
+            if number in (len(op.operands) - 1, here):
                 return self._element(source, at, m)
             end = start + self.extent(source, axis)
-            if here is not None:
-                return part(number + 1, end, m)
             before = coords[axis].lt(end)
             if isinstance(before, bool) or lanes_of(before) == 1:
                 return self._scoped(before, vector_type(type_, lanes), lambda: splat_to(self._element(source, at, m), lanes),
@@ -453,7 +449,11 @@ class Evaluator:
             return arith.select(before, splat_to(self._element(source, at, inside), lanes),
                                 splat_to(part(number + 1, end, there), lanes))
 
-        return part(0, Index(0), mask)
+        passed = [(v, ir.RankedTensorType(v.type)) for v in list(op.operands)[: here or 0]]
+        start = Index(sum(t.get_dim_size(axis) for _, t in passed if not t.is_dynamic_dim(axis)))
+        for source in (v for v, t in passed if t.is_dynamic_dim(axis)):
+            start = start + self.extent(source, axis)
+        return part(here or 0, start, mask)
 
     def _insert(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
         source, target = op.operands[0], op.operands[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.passes.linalg.builders import elementwise
@@ -22,7 +23,7 @@ class VolumePlanes:
     multiplications in their planes (host_winograd). steps: of the window along each axis, and between its planes."""
 
     op: ir.Operation
-    steps: tuple[int, int, int]
+    steps: Sequence[int]
     apart: int
 
     @staticmethod
@@ -35,7 +36,7 @@ class VolumePlanes:
         kinds = {str(ir.RankedTensorType(v.type).element_type) for v in op.operands}
         served = dilations == [1, 1] and kinds == {"f32"} and Form.of(list(zip(window, steps, strict=True))) is not None
         enough = min(filters, channels) >= lanes and shapes.bounds(product(shapes.dims(op.results[0])[2:]))[1] >= _FEWEST
-        return VolumePlanes(op, (along, *steps), apart) if served and enough else None
+        return VolumePlanes(op, [along, *steps], apart) if served and enough else None
 
     def convolved(self, views: Reshaper, image: ir.Value, start: ir.Value) -> ir.Value:
         """[n, plane, row, column, f]. image, start: likewise with channels last, the image padded."""

@@ -212,9 +212,9 @@ def _reads(kernel: KernelFrame, op: ir.Operation, result: ir.Value) -> list[Read
 def _mirrored(op: ir.Operation) -> tuple[ir.Value, tuple[int, ...]] | None:
     """The tensor that an operation only moves, some axes backwards, and the loop at each of its axes; None of another one."""
     body = list(operations(op.regions[0].blocks[0])) if op.name == "linalg.generic" and not inputs(op) else []
-    *steps, taken, ended = body if len(body) > 1 else (None, None)
-    if taken is None or taken.name != "tensor.extract" or list(ended.operands) != [taken.results[0]]:
+    if len(body) < 2 or body[-2].name != "tensor.extract" or list(body[-1].operands) != [body[-2].results[0]]:
         return None
+    *steps, taken, _ = body
     loops = []
     for value in list(taken.operands)[1:]:
         at = owner(value)

@@ -65,7 +65,8 @@ def arange(context: Context, end: Any, **_: Any) -> ops.Tensor:
 @register("torch", "aten.arange.start", "aten.arange.start_step")
 def arange_from(context: Context, start: Any, end: Any, step: Any = 1, **_: Any) -> ops.Tensor:
     if isinstance(step, Expr):
-        return iota(context.graph, context.shape(), 0, context.dtype()) * step + start
+        counted = iota(context.graph, context.shape(), 0, context.dtype())
+        return ops.add(ops.multiply(counted, step), start)
     return iota(context.graph, context.shape(), 0, context.dtype(), start=start, step=step)
 
 

@@ -46,12 +46,14 @@ class _Finder:
     shapes: SymbolicShapes
     found: dict[tuple[ir.Operation, int], Border | None] = field(default_factory=dict)
     barred: set[ir.Operation] = field(default_factory=set)  # read at computed places, too
+    walked: set[tuple[ir.Value, tuple[_Place, ...]]] = field(default_factory=set)
 
     def walk(self, value: ir.Value, places: Sequence[_Place]) -> None:
         """places: of each axis of the value, None where its coordinate is not one of the result's and a number."""
-        op = owner(value)
-        if op is None:
+        op, at = owner(value), (value, tuple(places))
+        if op is None or at in self.walked:
             return
+        self.walked.add(at)
         if op.name == "tensor.concat":
             self._concat(op, places)
         elif op.name == "tensor.pad":

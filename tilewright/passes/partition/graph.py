@@ -27,6 +27,7 @@ class Graph:
         self._operands: dict[ir.Operation, list[ir.Value]] = {}
         self._maps: dict[ir.Operation, list[ir.AffineMap]] = {}
         self._users: dict[ir.Value, list[ir.Operation]] = {}
+        self._inside: dict[ir.Operation, list[ir.Value]] = {}
         self.shapes = SymbolicShapes(fn)
         self.views = Views(self.shapes)
         self.order = {op: i for i, op in enumerate(operations(self.block))}
@@ -46,6 +47,12 @@ class Graph:
         if op not in self._operands:
             self._operands[op] = list(op.operands)
         return self._operands[op]
+
+    def inside(self, op: ir.Operation) -> list[ir.Value]:
+        """Values that the body of an operation uses, such as a tensor that it takes elements of."""
+        if op not in self._inside:
+            self._inside[op] = [v for v in captured(op) if v not in self.operands(op)]
+        return self._inside[op]
 
     def maps(self, op: ir.Operation) -> list[ir.AffineMap]:
         """Indexing maps of a linalg operation, one an operand."""

@@ -422,19 +422,23 @@ class _Rewriter:
 
 def _wanted(value: ir.Value) -> bool:
     """Does the value reach a convolution, or a place that wants it channels last, through pads and elementwise operations?"""
-    for user in users(value):
-        windows = is_window(user) or is_window(user, FIRST)
-        convolves = is_convolution(user) or is_convolution(user, swapped=True)
-        if (convolves or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
-            return True
-        if user.name == "tensor.expand_shape" and reads_groups(user):
-            return True
-        if _is_elementwise(user) and LAST in [_axes(m, maps_of(user)[-1]) for v, m in zip(
-                inputs(user), maps_of(user), strict=False) if v == value]:
-            return True
-        passes = constant_pad(user) or user.name == "tensor.cast" or _is_elementwise(user)
-        if passes and user.results[0].type.rank == 4 and _wanted(user.results[0]):
-            return True
+    reached, todo = {value}, [value]
+    while todo:
+        value = todo.pop()
+        for user in users(value):
+            windows = is_window(user) or is_window(user, FIRST)
+            convolves = is_convolution(user) or is_convolution(user, swapped=True)
+            if (convolves or windows or PhasedConvolution.of(user) is not None) and user.operands[0] == value:
+                return True
+            if user.name == "tensor.expand_shape" and reads_groups(user):
+                return True
+            if _is_elementwise(user) and LAST in [_axes(m, maps_of(user)[-1]) for v, m in zip(
+                    inputs(user), maps_of(user), strict=False) if v == value]:
+                return True
+            passes = constant_pad(user) or user.name == "tensor.cast" or _is_elementwise(user)
+            if passes and user.results[0].type.rank == 4 and user.results[0] not in reached:
+                reached.add(user.results[0])
+                todo.append(user.results[0])
     return False
 
 

@@ -177,17 +177,32 @@ def _gathered(sequences: list[list[ir.Value]], places: list[tuple[int, int]], la
     return found
 
 
-def _reads(value: ir.Value) -> list[tuple[ir.Value, list[int | None]]] | None:
+_Read = tuple[ir.Value, tuple[int | None, ...]]
+
+
+def _reads(value: ir.Value, known: dict[ir.Value, tuple[_Read, ...] | None] | None = None) -> tuple[_Read, ...] | None:
     """The arguments that an element is computed from, with the axis of the value at each axis of theirs (None: the first place);
-    None where something else than elementwise operations makes it."""
+    None where something else than elementwise operations makes it. known: of values that were looked at."""
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _reads_of(value, known)
+    return known[value]
+
+
+def _reads_of(value: ir.Value, known: dict[ir.Value, tuple[_Read, ...] | None]) -> tuple[_Read, ...] | None:
     op = owner(value)
     if op is None:
-        return [(value, list(range(ir.RankedTensorType(value.type).rank)))]
+        return ((value, tuple(range(ir.RankedTensorType(value.type).rank))),)
     if op.name == "tensor.empty":
-        return []
+        return ()
+    found: dict[_Read, None] = {}
     if op.name == "tensor.concat":
-        parts = [_reads(v) for v in op.operands]
-        return None if any(part is None for part in parts) else [read for part in parts if part is not None for read in part]
+        for operand in op.operands:
+            part = _reads(operand, known)
+            if part is None:
+                return None
+            found |= dict.fromkeys(part)
+        return tuple(found)
     if op.name != "linalg.generic" or "reduction" in iterator_kinds(op) or len(op.results) != 1:
         return None
     if any(inner.name in ("linalg.index", "tensor.extract") for inner in operations(body(op))):
@@ -196,12 +211,11 @@ def _reads(value: ir.Value) -> list[tuple[ir.Value, list[int | None]]] | None:
     if not written.is_permutation:
         return None
     axis_of = {position(e): a for a, e in enumerate(written.results)}
-    found = list[tuple[ir.Value, list[int | None]]]()
     for operand, m in zip(inputs(op), maps, strict=True):
-        behind = _reads(operand)
+        behind = _reads(operand, known)
         at = [position(e) for e in m.results]
         if behind is None or any(p is None and str(e) != "0" for p, e in zip(at, m.results, strict=True)):
             return None
         to = [None if d is None else axis_of[d] for d in at]
-        found += [(v, [None if a is None else to[a] for a in read]) for v, read in behind]
-    return found
+        found |= dict.fromkeys((v, tuple(None if a is None else to[a] for a in read)) for v, read in behind)
+    return tuple(found)

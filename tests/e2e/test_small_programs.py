@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +277,24 @@ def test_a_sum_of_hundreds_of_single_values() -> None:
       return %y{count - 1} : tensor<f32>
     }}"""
     check(text, {}, [f32() for _ in range(count)])
+
+
+def _chosen(x: ops.Tensor, i: int) -> ops.Tensor:
+    return ops.where(ops.compare(x, 0.1 * i, "gt"), x - 0.1, x + 0.2)
+
+
+def _mirrored(x: ops.Tensor, i: int) -> ops.Tensor:
+    return (x + ops.flip(x, -1)) * 0.25 + x * 0.5
+
+
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("step", [_chosen, _mirrored])
+def test_chains_that_read_what_they_read_before(step: Callable[[ops.Tensor, int], ops.Tensor], images: bool) -> None:
+    """Each value two or three times, so that walks along all paths would not end; behind a convolution, too."""
+    g = ops.Graph()
+    x = g.input("x", ["B", 4, 6, 8] if images else ["B", 40])
+    y = ops.conv2d(x, g.input("w", [4, 4, 3, 3]), padding=1) if images else x
+    for i in range(40):
+        y = step(y, i)
+    g.output(y)
+    check(g, {"B": (1, 9)}, [f32(3, 4, 6, 8), f32(4, 4, 3, 3)] if images else [f32(3, 40)])

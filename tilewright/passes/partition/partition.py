@@ -277,7 +277,8 @@ class Partition:
         problem = next((p for o in self._readers(region, source) if (p := misread(o, *frames))), None)
         if problem:
             return "one-map", problem
-        if any(v in frames[1] and len(self.graph.users(v)) > 1 for o in self._readers(region, source) for v in self.graph.inside(o)):
+        computed = (v for o in self._readers(region, source) for v in self.graph.inside(o))
+        if any(v in frames[1] and len(self.graph.users(v)) > 1 for v in computed):
             return "one-map", "a value of the region is read at computed coordinates, too, where it would be computed again"
         if self.paths.leads_around(source.root, op):
             return "no-cycle", "a value of the region comes back through an operation outside it"

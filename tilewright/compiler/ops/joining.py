@@ -14,7 +14,7 @@ from tilewright.runtime.errors import OptionError, ShapeError
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
-_MOST_JOINED = 256  # at once
+_MOST_JOINED = 64  # at once: kernels on GPUs ask of each argument whether it lies within reach
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:

@@ -432,28 +432,29 @@ class Evaluator:
     def _concat(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
         axis = integer(op.attributes["dim"])
         type_ = ir.RankedTensorType(op.results[0].type).element_type
-        lanes, here = _lanes(coords), self.parts.get((op, axis))
+        lanes, here, sources = _lanes(coords), self.parts.get((op, axis)), list(op.operands)
 
-        def part(number: int, start: Index, m: ir.Value | None) -> ir.Value:
-            source = op.operands[number]
-            at = [c - start if a == axis else c for a, c in enumerate(coords)]
-            if number in (len(op.operands) - 1, here):
-                return self._element(source, at, m)
-            end = start + self.extent(source, axis)
+        def first(number: int) -> Index:
+            passed = [(v, ir.RankedTensorType(v.type)) for v in sources[:number]]
+            start = Index(sum(t.get_dim_size(axis) for _, t in passed if not t.is_dynamic_dim(axis)))
+            return sum((self.extent(v, axis) for v, t in passed if t.is_dynamic_dim(axis)), start)
+
+        def among(low: int, high: int, m: ir.Value | None) -> ir.Value:
+            """In one of some sources, found by halves."""
+            if high == low + 1:
+                at = [c - first(low) if a == axis else c for a, c in enumerate(coords)]
+                return self._element(sources[low], at, m)
+            middle = (low + high) // 2
+            end = first(middle)
             before = coords[axis].lt(end)
             if isinstance(before, bool) or lanes_of(before) == 1:
-                return self._scoped(before, vector_type(type_, lanes), lambda: splat_to(self._element(source, at, m), lanes),
-                                    lambda: splat_to(part(number + 1, end, m), lanes))
+                return self._scoped(before, vector_type(type_, lanes), lambda: splat_to(among(low, middle, m), lanes),
+                                    lambda: splat_to(among(middle, high, m), lanes))
             after = coords[axis].ge(end)
             inside, there = all_of([before, m], lanes), all_of([after, m], lanes)
-            return arith.select(before, splat_to(self._element(source, at, inside), lanes),
-                                splat_to(part(number + 1, end, there), lanes))
+            return arith.select(before, splat_to(among(low, middle, inside), lanes), splat_to(among(middle, high, there), lanes))
 
-        passed = [(v, ir.RankedTensorType(v.type)) for v in list(op.operands)[: here or 0]]
-        start = Index(sum(t.get_dim_size(axis) for _, t in passed if not t.is_dynamic_dim(axis)))
-        for source in (v for v, t in passed if t.is_dynamic_dim(axis)):
-            start = start + self.extent(source, axis)
-        return part(here or 0, start, mask)
+        return among(0, len(sources), mask) if here is None else among(here, here + 1, mask)
 
     def _insert(self, op: ir.Operation, coords: Coords, mask: ir.Value | None) -> ir.Value:
         source, target = op.operands[0], op.operands[1]

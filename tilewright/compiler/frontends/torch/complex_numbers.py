@@ -155,8 +155,14 @@ def _sign(x: Complex) -> Complex:
     return Complex(*(size.graph.pointwise("sgn", of, part, size) for part in (x.real, x.imag)))
 
 
-def _power(x: Complex, exponent: float) -> Complex:
+def _logarithm(x: Complex) -> Complex:
+    return Complex(ops.log(_size(x)), _angle(x))
+
+
+def _power(x: Complex, exponent: Operand) -> Complex:
     """By factors where they are few, else by length and angle."""
+    if isinstance(exponent, complex):
+        return _exp(_multiply(_logarithm(x), exponent))
     if exponent in range(1, 9):
         found = x
         for _ in range(int(exponent) - 1):
@@ -187,7 +193,8 @@ def _converted(context: Context, x: Operand, *_: Any) -> Complex:
 
 
 def _sum_with_product(context: Context, x: Operand, a: Operand, b: Operand, beta: Operand = 1, alpha: Operand = 1) -> Complex:
-    return _add(_multiply(x, beta), _multiply(_product(context, a, b, ops.matmul), alpha))
+    product = _multiply(_product(context, a, b, ops.matmul), alpha)
+    return product if beta == 0 else _add(_multiply(x, beta), product)
 
 
 def _linear(context: Context, x: Operand, weight: Operand, bias: Operand | None = None) -> Complex:
@@ -296,7 +303,7 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("aten.mH.default", "aten.adjoint.default"), lambda x: _conjugate(_swapped(x))),
     "aten.mT.default": _swapped,
     "aten.angle.default": _angle,
-    "aten.log.default": lambda x: Complex(ops.log(_size(x)), _angle(x)),
+    "aten.log.default": _logarithm,
     "aten.pow.Tensor_Scalar": _power,
     **dict.fromkeys(("aten.rsub.Tensor", "aten.rsub.Scalar"), lambda a, b, alpha=1: _subtract(b, a, alpha)),
     "aten.sgn.default": _sign,

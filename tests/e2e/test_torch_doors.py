@@ -111,6 +111,24 @@ def test_rows_of_bags_of_one_length() -> None:
         torch.testing.assert_close(fn(indices), bags(indices).detach(), rtol=1e-5, atol=1e-6)
 
 
+class Chunks(nn.Module):
+    """Overlapping chunks of a sequence, as Longformer takes them: a number of them that goes through a tensor, and strides."""
+
+    def forward(self, x: Any) -> Any:
+        x = x.view(x.size(0), torch.div(x.size(1), 8, rounding_mode="trunc"), 8, x.size(2))
+        size, stride = list(x.size()), list(x.stride())
+        size[1], stride[1] = size[1] * 2 - 1, stride[1] // 2
+        return x.as_strided(size=size, stride=stride) * 2
+
+
+def test_strided_chunks_of_a_sequence() -> None:
+    sizes = ({0: Dim("b", min=1, max=8), 1: 8 * Dim("n", min=2, max=20)},)
+    model, given = Chunks().eval(), [torch.randn(*shape) for shape in ((2, 32, 6), (3, 48, 6), (1, 16, 6))]
+    fn = tw.compile(model, args=(given[0],), dynamic_shapes=sizes)
+    for x in given:
+        torch.testing.assert_close(fn(x), model(x))
+
+
 class Volumes(nn.Module):
     def forward(self, x: Any, grid: Any) -> Any:
         return nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=True)

@@ -391,7 +391,7 @@ def broadcast(
     """Extents of the result, and the indexing map of every tensor operand; ShapeError when extents do not fit."""
     tensors = [o for o in operands if isinstance(o, (Tensor, Aligned))]
     plain = [o for o in tensors if isinstance(o, Tensor)]
-    rank = max([t.rank for t in plain] + [max(a.axes, default=-1) + 1 for a in tensors if isinstance(a, Aligned)])
+    rank = max([0, *(t.rank for t in plain), *(max(a.axes, default=-1) + 1 for a in tensors if isinstance(a, Aligned))])
     aligned = [o if isinstance(o, Aligned) else o.on(*range(rank - o.rank, rank)) for o in tensors]
     one, dims = Expr.of(1), [Expr.of(1)] * rank
     for operand in aligned:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tilewright.compiler import ops
 from tilewright.compiler.frontends.registry import register
@@ -80,7 +81,8 @@ def as_strided(context: Context, x: ops.Tensor, size: Any, stride: Sequence[Any]
     held = context.node.args[0]
     assert isinstance(held, torch.fx.Node)
     example = held.meta["val"]
-    if not example.is_contiguous() or example.storage_offset() or example.untyped_storage().nbytes() != example.nbytes:
+    whole = example.untyped_storage().nbytes() == example.numel() * example.element_size()
+    if not example.is_contiguous() or example.storage_offset() or not statically_known_true(whole):
         context.refuse("its input is a part of another tensor, whose memory it reads", "use index_select, narrow or unfold")
     flat = ops.reshape(x, [-1]) if x.rank != 1 else x
     g = x.graph

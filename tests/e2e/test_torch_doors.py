@@ -118,7 +118,7 @@ class Chunks(nn.Module):
         x = x.view(x.size(0), torch.div(x.size(1), 8, rounding_mode="trunc"), 8, x.size(2))
         size, stride = list(x.size()), list(x.stride())
         size[1], stride[1] = size[1] * 2 - 1, stride[1] // 2
-        return x.as_strided(size=size, stride=stride) * 2
+        return x.as_strided(size=size, stride=stride)
 
 
 def test_strided_chunks_of_a_sequence() -> None:

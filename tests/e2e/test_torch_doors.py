@@ -111,6 +111,21 @@ def test_rows_of_bags_of_one_length() -> None:
         torch.testing.assert_close(fn(indices), bags(indices).detach(), rtol=1e-5, atol=1e-6)
 
 
+class Halved(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return nn.functional.interpolate(x, scale_factor=0.5, mode="area")
+
+
+def test_means_over_what_may_be_nothing() -> None:
+    """An image of one row has no half; the range, which PyTorch finds, does not leave it out."""
+    model, given = Halved().eval(), [torch.randn(2, 3, *size) for size in ((8, 10), (9, 7))]
+    fn = tw.compile(model, args=(given[0],), dynamic_shapes=(dict.fromkeys(range(4), Dim.AUTO),))
+    for x in given:
+        torch.testing.assert_close(fn(x), model(x))
+    with pytest.raises(tw.errors.ShapeError, match="divides by"):
+        fn(torch.randn(2, 3, 1, 7))
+
+
 class Chunks(nn.Module):
     """Overlapping chunks of a sequence, as Longformer takes them: a number of them that goes through a tensor, and strides."""
 

@@ -121,6 +121,13 @@ def test_many_are_joined(count: int, computed: bool) -> None:
         np.testing.assert_array_equal(fn(*arrays), np.maximum(want, 0) if computed else want)
 
 
+def test_many_are_joined_on_gpus() -> None:
+    """Built, not run."""
+    g = ops.Graph()
+    g.output(ops.stack([g.input(f"x{i}", ["B", 3]) for i in range(100)], 1))
+    tw.compile(g, {"B": (1, 64)}, "cuda:sm_80")
+
+
 def test_mirrored_pads() -> None:
     checks = Checks({"x": Given(["B", "S"]), "i": Given(["S", 5], "i64")}, {"B": (2, 8), "S": (3, 32)})
     x, i, s = checks["x"], checks["i"], checks["x"].dims[1]

@@ -56,7 +56,7 @@ def test_functions_at_zeros_infinities_and_nan() -> None:
                 x**2, torch.atan2(x, y), torch.hypot(x, y), torch.fmod(x, y), torch.remainder(x, y), torch.floor_divide(x, y),
                 torch.copysign(x, y), torch.nan_to_num(x), torch.fmax(x, y), torch.minimum(x, y), torch.logaddexp(x, y),
                 torch.xlogy(x, y), torch.heaviside(x, y), torch.isinf(x), torch.signbit(x), x.clamp(-1, 2), x > y,
-                torch.nextafter(x, y))  # fmt: skip
+                torch.nextafter(x, y), torch.logit(x, 0.2), torch.logit(x, 0.6))  # fmt: skip
 
     values = torch.tensor(SPECIAL)
     grid = torch.cartesian_prod(values, values)

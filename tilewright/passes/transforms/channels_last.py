@@ -21,9 +21,8 @@ from typing import ClassVar
 
 from tilewright.passes.analysis.contraction import product_of
 from tilewright.passes.base import Pass
-from tilewright.passes.linalg.builders import elementwise
 from tilewright.passes.linalg.clone import clone
-from tilewright.passes.linalg.copies import COPY, transposed
+from tilewright.passes.linalg.copies import copied, transposed
 from tilewright.passes.linalg.data_movement import constant_pad
 from tilewright.passes.linalg.reshape import Reshaper, collapses_free, product
 from tilewright.passes.linalg.shape_values import tensor_type
@@ -171,12 +170,8 @@ class _Rewriter:
         """A copy of the pixels that a 1x1 window reads."""
         image, steps = op.operands[0], steps_of(op)[0]
         dims = [*self.views.shapes.dims(image)[:2], *self.views.shapes.dims(op.results[0])[2:]]
-        empty = self.views.empty(dims, ir.RankedTensorType(image.type).element_type)
         d = [ir.AffineExpr.get_dim(i) for i in range(4)]
-        access = ir.AffineMap.get(4, 0, [d[0], d[1], d[2] * steps[0], d[3] * steps[1]])
-        read = elementwise([image], empty, lambda x: x[0], [access])
-        read.owner.attributes[COPY] = ir.UnitAttr.get()
-        return read
+        return copied(self.views, image, dims, [d[0], d[1], d[2] * steps[0], d[3] * steps[1]])
 
     def _product(self, op: ir.Operation, image: ir.Value) -> None:
         """out[n, f, p] = sum over c of image[n, c, p] * filter[f, c]."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.passes.linalg.builders import elementwise
-from tilewright.passes.linalg.copies import COPY, transposed
+from tilewright.passes.linalg.copies import copied, transposed
 from tilewright.passes.linalg.reshape import Reshaper, product
 from tilewright.passes.linalg.structured import inputs, loop_map, rebuild
 from tilewright.passes.linalg.symbolic import SymbolicShapes
@@ -59,9 +58,6 @@ class VolumePlanes:
         along = self.steps[0]
         if taps.constant == along == 1:
             return image
-        empty = views.empty([n, planes, rows, columns, taps, c], ir.RankedTensorType(image.type).element_type)
         d = [ir.AffineExpr.get_dim(i) for i in range(6)]
-        read = elementwise([image], empty, lambda x: x[0],
-                           [ir.AffineMap.get(6, 0, [d[0], d[1] * along + d[4] * self.apart, d[2], d[3], d[5]])])
-        read.owner.attributes[COPY] = ir.UnitAttr.get()
-        return read
+        return copied(views, image, [n, planes, rows, columns, taps, c],
+                      [d[0], d[1] * along + d[4] * self.apart, d[2], d[3], d[5]])

@@ -221,13 +221,13 @@ def test_what_cannot_be_refined_is_told(tmp_path: Path, capfd: pytest.CaptureFix
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.compiler.refinement.slices.give_way", lambda seconds, times: 0.0)
     monkeypatch.setattr("tilewright.compiler.cli.refine._interrupt_nobody", lambda: None)
-    fn = model(threads=1)
+    fn, share = model(threads=1), ["--cpu-share", "0.4"]  # with less, most of the time is rest
     fn.save(tmp_path / "m.tw")
     Traffic((SeenShape({"N": 3}, 1),)).save(tmp_path / "t.json")
-    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "t.json")]) == 1
+    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "t.json"), *share]) == 1
     assert "wanted calls at dims M" in capfd.readouterr().err
     (tmp_path / "bad.json").write_text("[]")
-    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "bad.json")]) == 1
+    assert main(["refine", str(tmp_path / "m.tw"), "--traffic", str(tmp_path / "bad.json"), *share]) == 1
 
 
 def test_traffic_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -385,6 +385,7 @@ def test_space_holds_exactly_the_valid_configurations() -> None:
     (HostRowsConfig(axis="row"), "axis-known"), (HostRowsConfig(lanes=12), "lanes-power-of-two"),
     (HostRowsConfig(lanes=128), "lanes-fit"), (HostRowsConfig(unroll=0), "counts-positive"),
     (HostRowsConfig("lane", rows=4), "lane-columns"), (HostRowsConfig(vectors=32), "vectors-bounded"),
+    (HostRowsConfig("lane", held=True), "held-sums"),
     (HostRowsConfig(vectors=16, unroll=2), "long-unrolled-lean"), (HostRowsConfig(vectors=2), "unroll-used"),
     (HostRowsConfig(held=True), "held-one-row"), (HostRowsConfig(rows=8, block=4), "block-whole"),
 ])
@@ -411,6 +412,17 @@ def test_default_dispatches_on_the_length_of_rows() -> None:
     assert {c.axis for c in default(rows_workload(Expr.of(5) * Expr.dim("d1")), AVX512)[0]} == {"column"}  # never so few
     (lane,), _ = default(rows_workload(Expr.dim("d1"), roles="cr"), AVX512)
     assert lane.axis == "lane"
+
+
+def test_sums_are_held_by_cpus_that_compute_on_two_lines_a_cycle() -> None:
+    whole = rows_workload(Expr.of(768))
+    parts = replace(whole.outputs[0], axes=(Axis((0,), (0,)), Axis((1,), (1,))))
+    sums = replace(whole, outputs=(parts,), reductions=1, part_rows=64)
+    for limits, held in ((AVX512, True), (replace(AVX512, multiply_adds=1), False), (AVX2, False)):
+        configs, _ = default(sums, limits)
+        assert {c.held for c in configs if c.axis == "lane"} == {held}
+        assert {c.held for c in space(sums, limits) if c.axis == "lane"} == {False, True}
+        assert all(why_invalid(c, sums, limits) is None for c in configs)
 
 
 @pytest.mark.parametrize("columns", [Expr.dim("d1"), Expr.of(100), Expr.of(256), Expr.of(5000)])

@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass 'tile{config="host_rows{unroll=2 rows=4 block=32}"},emit-micro-kernel' | filecheck %s
-// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane block=32}"},emit-micro-kernel' | filecheck %s --check-prefix=COLUMNS
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane held=true block=32}"},emit-micro-kernel' | filecheck %s --check-prefix=COLUMNS
+// RUN: tilewright opt %s --pass 'tile{config="host_rows{axis=lane block=32}"},emit-micro-kernel' | filecheck %s --check-prefix=UNITS
 
 // Sums down the rows alone: four rows go side by side, and what a part has so far is read and written once for all of these.
 // CHECK: llvm.func internal @kernel_body
@@ -34,6 +35,15 @@
 // COLUMNS-COUNT-4: arith.addf %{{.+}} : vector<16xf32>
 // COLUMNS: scf.yield
 // COLUMNS-COUNT-4: llvm.store
+
+// Where sums are not held all units have columns, and there is no workspace to store them in.
+// UNITS: llvm.func internal @kernel_body
+// UNITS-NOT: %c49152_i64
+// UNITS: scf.for {{.+}} iter_args
+// UNITS-NOT: llvm.store
+// UNITS-COUNT-4: arith.addf %{{.+}} : vector<16xf32>
+// UNITS: scf.yield
+// UNITS-COUNT-4: llvm.store
 func.func @workload(%x: tensor<?x768xf32> {tw.dims = ["d0", "768"], tw.unit = 1}, %d0: index {tw.dims = ["d0"]},
                     %d1: index {tw.dims = ["d1"]}) -> (tensor<?x768xf32> {tw.dims = ["d1", "768"], tw.unit = 1}) {
   %none = arith.constant -0.0 : f32

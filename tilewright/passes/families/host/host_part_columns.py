@@ -4,7 +4,7 @@ A part is summed up in registers and written once, in the same order as by units
 are the same. What is read stays in the caches of the thread that has these columns, and so do the parts. Where the stride from a
 part to the next is 0 they are joined meanwhile, in the order that a kernel of its own has.
 
-A thread that has all columns reads rows from end to end instead (host_part_stream.py).
+A thread that has all columns may read rows from end to end instead (held, host_part_stream.py).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class PartColumns(HostRowEmitter):
         def across() -> None:
             loop(begin, end, 1, unit, index=self.index)
 
-        stream = PartStream(self.host, program, c)
-        if not stream.fits:
+        if not c.held:
             across()
         else:
+            stream = PartStream(self.host, program, c)
             whole = all_of([begin.eq(0), extent.le(end * wide), stream.is_far()])
             when(whole, lambda: stream.emit(workspace), across)
             self.workspace = stream.workspace

@@ -1,8 +1,9 @@
 """Sums down the rows in parts by one thread, which reads rows from end to end and adds them up in the first cache.
 
 A CPU reads ahead of what lies in one piece: on Zen 5 a line out of the second cache takes 1.35 cycles then, and 2 where columns
-are read row by row, however many of them and however early they are asked for. The sums of a part lie in the workspace, in whole
-lines, and are added to in the order that units of columns have, so the bits are the same.
+are read row by row, however many of them and however early they are asked for. On Zen 4, which moves a line in two cycles, it
+takes no fewer, and sums that are loaded and stored cost more. The sums of a part lie in the workspace, in whole lines, and are
+added to in the order that units of columns have, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from tilewright.passes.families.row_emitter import At
 from tilewright.passes.mlir import arith, ir
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 
-_SUMS = 24 << 10  # bytes of sums that leave room for rows in a first cache, of 32 or 48 KB
 _NEAR = 48 << 10  # bytes read that such a cache holds, nearly: 16 rows of 768 columns take three times as long as by columns
-_SHORT = 8  # vectors of a row up to which units of columns read it in one piece anyway
 _BESIDE = 4  # vectors of a step
 
 
@@ -33,12 +32,6 @@ class PartStream(HostRowEmitter):
         self._parts = program.sweeps[0].parts
         self._memories = [self.part_memory(op) for op in self._parts]
         self._bytes = sum(byte_width(memory.stored) for memory, _ in self._memories)  # of one column
-
-    @property
-    def fits(self) -> bool:
-        """Are rows long enough, and the sums short enough?"""
-        length = self.program.frame[self._axis].constant or 0
-        return not self.program.sweeps[0].results and self.lanes * _SHORT < length <= _SUMS // self._bytes
 
     def is_far(self) -> ir.Value | bool:
         """Is more read than a first cache holds?"""

@@ -16,6 +16,8 @@ from tilewright.runtime.limits import HostLimits
 
 MAX_VECTORS = 16  # of an unrolled row
 LEAN = 8  # vectors, above which an unrolled row has one accumulator
+HELD_BYTES = 24 << 10  # of sums that leave room for rows in a first cache, of 32 or 48 KB
+_SHORT = 8  # vectors of a row up to which units of columns read it in one piece anyway
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class HostRowsConfig(TileConfig):
     elements have a lane each: a row axis, or that of the columns where sums down the rows in parts and work on elements are all
     there is). lanes: elements per vector. unroll: independent accumulators. vectors: 0 walks the columns with a loop; n unrolls
     rows of at most n vectors. rows: rows that finish a sweep before the next one starts. held: a row stays in registers between
-    sweeps. block: rows (chunks of lanes) in one work unit; with reductions in parts, rows of a part.
+    sweeps; of sums in parts with a lane for each column, those of all columns stay in the first cache while one thread reads rows
+    from end to end. block: rows (chunks of lanes) in one work unit; with reductions in parts, rows of a part.
     """
 
     family: ClassVar[str] = "host_rows"
@@ -73,8 +76,10 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
     if c.axis == "lane":
         if all(loop.role == "col" for loop in workload.loops):
             return "lane-axis: the workload has no row axis to put on lanes"
-        if c.vectors or c.rows > 1 or c.held:
-            return "lane-columns: vectors, rows and held are choices of vectors along columns"
+        if c.vectors or c.rows > 1:
+            return "lane-columns: vectors and rows are choices of vectors along columns"
+        if c.held and not may_hold_sums(workload, c.lanes):
+            return f"held-sums: wanted sums down the rows alone, of more than {_SHORT} vectors of columns, in {HELD_BYTES} bytes"
         return None
     if c.vectors > MAX_VECTORS:
         return f"vectors-bounded: {c.vectors} unrolled vectors, at most {MAX_VECTORS}"
@@ -105,6 +110,12 @@ def sums_of_elements(workload: Workload) -> bool:
     [row] = [n for n, loop in enumerate(workload.loops) if loop.role == "row"]
     parts, whole = ([o for o in workload.outputs if len(o.axes) == 2 and o.axes[0] == Axis((row,), (step,))] for step in (0, 1))
     return workload.reductions == len(parts) and len(parts) + len(whole) == len(workload.outputs)
+
+
+def may_hold_sums(workload: Workload, lanes: int) -> bool:
+    """Are there sums in parts of so many columns that a row is no single piece for a unit, and yet few enough for a first cache?"""
+    columns = workload.size("col").constant or 0
+    return sums_alone(workload) and lanes * _SHORT < columns <= HELD_BYTES // sum(o.dtype.bytes for o in workload.outputs)
 
 
 def widest_bytes(workload: Workload) -> int:

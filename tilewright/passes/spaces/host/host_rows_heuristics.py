@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, sums_alone, sums_of_elements
+from tilewright.passes.spaces.host.host_rows import MAX_VECTORS, HostRowsConfig, may_hold_sums, sums_alone, sums_of_elements
 from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
-from tilewright.runtime.limits import HostLimits
+from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 from tilewright.runtime.shape import Expr
 
@@ -79,7 +79,8 @@ def _by_columns(workload: Workload, limits: HostLimits, thresholds: Thresholds, 
     """Sums in parts whose operands stay in the second caches: each thread has columns then, and finds them there again. Of long
     rows also where they do not quite: a few rows are few parts, too few to be shared out evenly."""
     lanes = limits.lanes(_column_bytes(workload))
-    beyond = HostRowsConfig("lane", lanes, unroll=4, block=workload.part_rows)
+    held = limits.vector_bytes * limits.multiply_adds >= 2 * LINE and may_hold_sums(workload, lanes)  # two lines a cycle
+    beyond = HostRowsConfig("lane", lanes, unroll=4, held=held, block=workload.part_rows)
     near = replace(beyond, unroll=8)
     columns = workload.size("col").constant or 0
     if columns < 2 * (limits.threads or limits.cores) * near.lanes * near.unroll:

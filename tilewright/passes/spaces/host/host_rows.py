@@ -113,7 +113,7 @@ def sums_of_elements(workload: Workload) -> bool:
 
 
 def may_hold_sums(workload: Workload, lanes: int) -> bool:
-    """Are there sums in parts of so many columns that a row is no single piece for a unit, and yet few enough for a first cache?"""
+    """Are there sums in parts alone, of more columns than a unit reads in one piece, and of few enough for a first cache?"""
     columns = workload.size("col").constant or 0
     return sums_alone(workload) and lanes * _SHORT < columns <= HELD_BYTES // sum(o.dtype.bytes for o in workload.outputs)
 

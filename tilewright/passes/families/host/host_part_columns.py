@@ -41,6 +41,8 @@ class PartColumns(HostRowEmitter):
         program, c = self.program, self.config
         if len(program.columns) != 1 or program.has_row_work or any(p.whole for p in program.parts.values()):
             raise ValueError("wanted sums down the rows of one axis of columns, and no work on rows")
+        if c.held and program.sweeps[0].results:
+            raise ValueError("held: wanted sums down the rows alone, without what is made of each element")
         [axis], wide = program.columns, c.lanes * c.unroll
         extent = self.sizes[axis]
 

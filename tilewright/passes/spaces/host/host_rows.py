@@ -16,7 +16,7 @@ from tilewright.runtime.limits import HostLimits
 
 MAX_VECTORS = 16  # of an unrolled row
 LEAN = 8  # vectors, above which an unrolled row has one accumulator
-HELD_BYTES = 24 << 10  # of sums that leave room for rows in a first cache, of 32 or 48 KB
+_HELD_BYTES = 24 << 10  # of sums that leave room for rows in a first cache, of 32 or 48 KB
 _SHORT = 8  # vectors of a row up to which units of columns read it in one piece anyway
 
 
@@ -79,7 +79,7 @@ def why_invalid(config: HostRowsConfig, workload: Workload, limits: HostLimits) 
         if c.vectors or c.rows > 1:
             return "lane-columns: vectors and rows are choices of vectors along columns"
         if c.held and not may_hold_sums(workload, c.lanes):
-            return f"held-sums: wanted sums down the rows alone, of more than {_SHORT} vectors of columns, in {HELD_BYTES} bytes"
+            return f"held-sums: wanted sums down the rows alone, of more than {_SHORT} vectors of columns, in {_HELD_BYTES} bytes"
         return None
     if c.vectors > MAX_VECTORS:
         return f"vectors-bounded: {c.vectors} unrolled vectors, at most {MAX_VECTORS}"
@@ -115,7 +115,7 @@ def sums_of_elements(workload: Workload) -> bool:
 def may_hold_sums(workload: Workload, lanes: int) -> bool:
     """Are there sums in parts alone, of more columns than a unit reads in one piece, and of few enough for a first cache?"""
     columns = workload.size("col").constant or 0
-    return sums_alone(workload) and lanes * _SHORT < columns <= HELD_BYTES // sum(o.dtype.bytes for o in workload.outputs)
+    return sums_alone(workload) and lanes * _SHORT < columns <= _HELD_BYTES // sum(o.dtype.bytes for o in workload.outputs)
 
 
 def widest_bytes(workload: Workload) -> int:

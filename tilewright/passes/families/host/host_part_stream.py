@@ -1,9 +1,9 @@
 """Sums down the rows in parts by one thread, which reads rows from end to end and adds them up in the first cache.
 
 A CPU reads ahead of what lies in one piece: on Zen 5 a line out of the second cache takes 1.35 cycles then, and 2 where columns
-are read row by row, however many of them and however early they are asked for. On Zen 4, which moves a line in two cycles, it
-takes no fewer, and sums that are loaded and stored cost more. The sums of a part lie in the workspace, in whole lines, and are
-added to in the order that units of columns have, so the bits are the same.
+are read row by row, however many of them and however early they are asked for. On Zen 4, which computes on a line in two
+halves, it takes longer than by columns. The sums of a part lie in the workspace, in whole lines, and are added to in the order
+that units of columns have, so the bits are the same.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tilewright.runtime.errors import ArtifactError, OptionError
 from tilewright.runtime.host import required_features
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.host_target import host_target
 from tilewright.runtime.host.recompile import recompile
 from tilewright.runtime.host.thread_pool import runtime_object_ir
 from tilewright.runtime.load import function
@@ -30,6 +31,7 @@ from tilewright.runtime.program.dispatch import DispatchTable, Leaf
 from tilewright.runtime.program.kernel import MicroKernel
 from tilewright.runtime.program.program import SCHEMA, Argument, Call, Constant, DimInfo, Program
 from tilewright.runtime.program.seal import seal_ir
+from tilewright.runtime.target import Target
 from tilewright.runtime.tensor import DType
 
 pytest.importorskip("llvmlite", reason="the test makes its own object code")
@@ -349,6 +351,12 @@ def test_features_of_this_machine() -> None:
     assert required_features.missing_features("+no-such-feature,+no-such-feature") == ("no-such-feature",)
     if machine() == "x86_64":
         assert required_features.missing_features("x86-64-v2") == ()
+
+
+def test_code_for_this_machine_asks_for_nothing_that_a_load_without_llvm_does_not_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host_target(Target.parse("host"))
+    monkeypatch.setattr(required_features, "_llvm_features", lambda: pytest.fail("LLVM was asked"))
+    assert target.required() and required_features.missing_features(target.features) == ()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

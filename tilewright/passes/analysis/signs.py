@@ -13,6 +13,8 @@ from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, maps_of, operations, owner
 
 NONPOSITIVE = "tw.nonpositive"  # unit attribute of a math.exp or math.exp2 whose argument is never above 0
+# unit attribute of a math.exp that is used in a sum of at least 1 alone, where what is far too small to count need not be 0
+SUMMED = "tw.summed"
 # unit attribute of a math.exp2 of f32: the number is 2^(2x) for a product x, which is not rounded and never above 0
 HALF_PRODUCT = "tw.half_product"
 _DEEPEST = 48  # operations between a number and what says its sign

@@ -1,11 +1,12 @@
 """Exponentials of a row's elements less their maximum, as in softmax: their arguments are never above 0, their sum is never below
-1, so that shares of it need no division of every element, and where that sum is used the maximum need not keep NaN."""
+1, so that shares of it need no division of every element, small ones need not be exactly 0 in it, as in log-softmax, and where
+that sum is used the maximum need not keep NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.passes.analysis.signs import NONPOSITIVE
+from tilewright.passes.analysis.signs import NONPOSITIVE, SUMMED
 from tilewright.passes.codegen.emit import byte_width
 from tilewright.passes.linalg.structured import iterator_kinds
 from tilewright.passes.lowering.expand_math import NAN_ELSEWHERE, SHARE
@@ -32,6 +33,46 @@ def mark_rounded(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> No
         for inner in _scalars(ops, "math.exp"):
             if NONPOSITIVE in inner.attributes:
                 inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
+
+
+def mark_summed(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:
+    """Gives such exponentials, marked already, of which nothing but the logarithm of their sum over the row is used the attribute
+    that says so, and lets them be approximate: of a sum of at least 1 the logarithm is off by less than they are."""
+    for inner in _scalars(ops, "math.exp"):
+        if NONPOSITIVE in inner.attributes and _only_in_logarithm(inner, results):
+            inner.attributes[SUMMED] = ir.UnitAttr.get()
+            inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
+
+
+def _only_in_logarithm(exponential: ir.Operation, results: Sequence[ir.Value]) -> bool:
+    """Is all that is made of an exponential of a body a sum of what its maximum is of, and of that its logarithm?"""
+    maximum, sums = _maximum(exponential.operands[0]), _readers(exponential.results[0], results)
+    if maximum is None or not sums or not all(_is_sum(op) and maps_of(op) == maps_of(maximum) for op in sums):
+        return False
+    logs = [user for op in sums for user in _scalar_readers(op.results[0], results)]
+    return bool(logs) and all(user is not None and user.name == "math.log" for user in logs)
+
+
+def _readers(scalar: ir.Value, results: Sequence[ir.Value]) -> list[ir.Operation]:
+    """The operations that read the tensor whose elements a scalar of a body is; none where something else is done with it."""
+    uses = [use.owner for use in scalar.uses]
+    if len(uses) != 1 or uses[0].name != "linalg.yield":
+        return []
+    made = uses[0].operation.parent
+    tensor = made.results[list(uses[0].operands).index(scalar)]
+    return [] if tensor in results else [use.owner.operation for use in tensor.uses]
+
+
+def _scalar_readers(tensor: ir.Value, results: Sequence[ir.Value]) -> list[ir.Operation | None]:
+    """The operations of bodies that read the elements of a tensor; None for any other use."""
+    if tensor in results:
+        return [None]
+    users: list[ir.Operation | None] = []
+    for use in tensor.uses:
+        op = use.owner.operation
+        users += [None] if op.name != "linalg.generic" else [
+            u.owner.operation for u in op.regions[0].blocks[0].arguments[use.operand_number].uses]
+    return users
 
 
 def _scalars(ops: Sequence[ir.Operation], name: str) -> Iterator[ir.Operation]:
@@ -67,21 +108,28 @@ def _nan_elsewhere(maximum: ir.Operation, later: Sequence[ir.Operation], results
     rows: set[ir.Value] = set()  # NaN in all of a row where any of its elements is
     differs = {maximum.results[0]}
     for op in later:
-        if not differs & set(op.operands):
-            continue
+        read = set(op.operands)
         if op.name != "linalg.generic":
-            return False
+            if differs & read:
+                return False
+            continue
+        if not (differs | rows) & read:
+            continue
         maps = maps_of(op)
-        if any(v in differs and m not in (here, row) for v, m in zip(op.operands, maps, strict=True)):
-            return False
+        is_aligned = all(m in (here, row) for v, m in zip(op.operands, maps, strict=True) if v in differs)
         yielded = operations(op.regions[0].blocks[0])[-1].operands
         for value, result, place in zip(yielded, op.results, maps[len(op.operands) - len(op.results) :], strict=True):
             reached = _nan_of(value)
             known = {(op.operands[n], maps[n]) for n in reached}
             of_element = any(v in elements and m == here for v, m in known)
-            if any(v in rows and m == row for v, m in known):
+            is_elementwise = "reduction" not in iterator_kinds(op)
+            if any(v in rows and (m == row or (m == place and is_elementwise)) for v, m in known):
                 rows.add(result)
-            elif of_element and "reduction" not in iterator_kinds(op) and place == here:
+            elif not differs & read:
+                continue
+            elif not is_aligned:
+                return False
+            elif of_element and is_elementwise and place == here:
                 elements.add(result)
                 differs.add(result)
             elif of_element and iterator_kinds(op) == kinds and place == row and _is_sum(op):
@@ -116,21 +164,26 @@ def _combined(op: ir.Operation) -> ir.Operation | None:
 
 def _is_distance(scalar: ir.Value) -> bool:
     """Is a scalar of a body an element less a maximum that it took part in?"""
+    return _maximum(scalar) is not None
+
+
+def _maximum(scalar: ir.Value) -> ir.Operation | None:
+    """Of a scalar of a body that is an element less a maximum that it took part in, the operation that joins this; else None."""
     scalar = _exact(scalar)
     op = owner(scalar)
     if op is None:
         reader, tensor = _operand(scalar)
         made = owner(tensor)
         if reader.name != "linalg.generic" or made is None or made.name != "linalg.generic" or "reduction" in _kinds(made):
-            return False
+            return None
         block = made.regions[0].blocks[0]
-        return _is_distance(operations(block)[-1].operands[list(made.results).index(tensor)])
+        return _maximum(operations(block)[-1].operands[list(made.results).index(tensor)])
     if op.name != "arith.subf":
-        return False
+        return None
     element, greatest = (_exact(v) for v in op.operands)
-    if owner(element) is not None or owner(greatest) is not None:
-        return False
-    return _took_part(element, greatest)
+    if owner(element) is not None or owner(greatest) is not None or not _took_part(element, greatest):
+        return None
+    return owner(_operand(greatest)[1])
 
 
 def _is_share(quotient: ir.Operation) -> bool:

@@ -12,7 +12,7 @@ from math import e, inf, log2, nan
 from operator import truediv
 from typing import ClassVar
 
-from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE
+from tilewright.passes.analysis.signs import HALF_PRODUCT, NONPOSITIVE, SUMMED
 from tilewright.passes.base import Pass
 from tilewright.passes.lowering import expansions, powers, trigonometry
 from tilewright.passes.lowering.arithmetic import Bits, Real, element_of, power, splat, with_element
@@ -170,6 +170,8 @@ class ExpandMath(Pass):
             approximate = self.approximate or "afn" in _fastmath(op)
             if approximate and self.ptx and element_of(x.value.type).width == 32:
                 return expansions.exp2_by_instruction(x * log2(e) if op.name == "math.exp" else x).value
+            if SUMMED in op.attributes:
+                return expansions.summed_exp(x, approximate, self.scale).value
             return _POWERS[op.name](x, approximate, self.scale, NONPOSITIVE in op.attributes).value
         if op.name in _RATIOS:
             by_instruction = self.ptx and element_of(x.value.type).width == 32

@@ -60,18 +60,34 @@ def exp(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bo
     form, by_instruction = format_of(x), scale and scales(x)
     if by_instruction and not nonpositive:
         x = x.at_most(_OVERFLOWS)
+    mantissa, shifted, n = _mantissa(x, approximate, nonpositive)
+    if by_instruction:
+        return scalef(mantissa, n).where(x.compare("olt", form.exp_least), 0.0)
+    return _scale(mantissa, shifted, x, form.exp_least, None if nonpositive else form.exp_most)
+
+
+def summed_exp(x: Real, approximate: bool = False, scale: bool = False) -> Real:
+    """exp of what is never above 0, not 0 but 2^-126 (f64: 2^-1022) below its least argument: the same in a sum that is at least
+    1. A comparison and a mask less, a maximum more."""
+    form = format_of(x)
+    x = x.at_least(form.exp_least)
+    mantissa, shifted, n = _mantissa(x, approximate, nonpositive=True)
+    if scale and scales(x):
+        return scalef(mantissa, n)
+    return mantissa * (shifted.bits() << form.fraction).as_real(element_of(x.value.type))
+
+
+def _mantissa(x: Real, approximate: bool, nonpositive: bool) -> tuple[Real, Real, Real]:
+    """e^x / 2^n for the whole number n next to log2(e^x); n in the low bits of a number, as it is or as an exponent; n."""
+    form = format_of(x)
     shift = form.round + form.bias if nonpositive else form.round  # for round(x) + bias: as an exponent, 2^round(x)
     shifted = fma(x, form.log2e, shift)
     n = shifted - shift
     if approximate and form is F32:
         r = fma(x, form.log2e, -n)
-        mantissa = fma(horner(_EXP2_SHORT, r), r, 1.0)
-    else:
-        r = fma(n, -form.ln2_low, fma(n, -form.ln2, x))
-        mantissa = fma(fma(horner(form.exp, r), r, 1.0), r, 1.0)
-    if by_instruction:
-        return scalef(mantissa, n).where(x.compare("olt", form.exp_least), 0.0)
-    return _scale(mantissa, shifted, x, form.exp_least, None if nonpositive else form.exp_most)
+        return fma(horner(_EXP2_SHORT, r), r, 1.0), shifted, n
+    r = fma(n, -form.ln2_low, fma(n, -form.ln2, x))
+    return fma(fma(horner(form.exp, r), r, 1.0), r, 1.0), shifted, n
 
 
 def exp2(x: Real, approximate: bool = False, scale: bool = False, nonpositive: bool = False) -> Real:

@@ -43,6 +43,8 @@ _LLVM_NAMES = {
     "rdrand": "rdrnd",
 }
 
+_IMPLIED_BY = {"crc32": "sse4.2", "64bit": "lm", "x87": "fpu", "shstk": "user_shstk", "evex512": "avx512f"}
+
 
 def machine() -> str:
     """Architecture of this process in LLVM's words: x86_64, aarch64."""
@@ -70,6 +72,11 @@ def cpu_features() -> frozenset[str]:
     import llvmlite.binding as llvm
 
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def has_feature(name: str, present: frozenset[str]) -> bool:
+    """Is a feature that LLVM names among those of `cpu_features`, by its name or by one that brings it?"""
+    return name in present or _IMPLIED_BY.get(name) in present
 
 
 def _cpu_fields() -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from tilewright.runtime.errors import OptionError
-from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.host_cpu import cpu_features, has_feature, machine
 from tilewright.runtime.host.tile_permission import may_use_tiles
 from tilewright.runtime.target import Target, TargetKind
 
@@ -46,8 +46,9 @@ def host_target(target: Target) -> HostTarget:
     if not target.arch:
         import llvmlite.binding as llvm
 
+        present = cpu_features()  # a load asks the system, which hides some: what code uses of avx10.1 has other names
         on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have and name not in _BY_NAME_ONLY
-                    and (not name.startswith("amx-") or may_use_tiles()))
+                    and has_feature(name, present) and (not name.startswith("amx-") or may_use_tiles()))
         return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine()), True)
     if target.arch not in LEVELS:
         raise OptionError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.runtime.host.host_cpu import cpu_features, machine
+from tilewright.runtime.host.host_cpu import cpu_features, has_feature, machine
 from tilewright.runtime.host.host_target import LEVELS
 from tilewright.runtime.host.tile_permission import may_use_tiles
 
-_IMPLIED_BY = {"crc32": "sse4.2", "64bit": "lm", "x87": "fpu", "shstk": "user_shstk", "evex512": "avx512f"}
 _TILES = "amx-tile"
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF e_machine
 
@@ -19,7 +18,7 @@ def missing_features(required: str) -> tuple[str, ...]:
     """
     wanted = [name for text in required.split(",") if text.strip() for name in _expand(text.strip())]
     present = cpu_features()
-    missing = [name for name in wanted if name not in present and _IMPLIED_BY.get(name) not in present]
+    missing = [name for name in wanted if not has_feature(name, present)]
     if missing:  # the system may hide or rename a feature; LLVM asks the CPU itself
         found = _llvm_features()
         missing = [name for name in missing if name not in found]

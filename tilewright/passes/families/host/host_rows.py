@@ -18,7 +18,7 @@ from tilewright.passes.families.host.host_row_columns import RowColumns, product
 from tilewright.passes.families.host.host_row_lanes import RowLanes, tile_lanes
 from tilewright.passes.families.host.host_row_parts import RowParts
 from tilewright.passes.families.part_units import tile_parts
-from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares
+from tilewright.passes.families.row_exponents import mark_exponents, mark_maxima, mark_shares, mark_summed
 from tilewright.passes.linalg.symbolic import IN_PLACE
 from tilewright.passes.spaces.host.host_rows import HostRowsConfig
 
@@ -27,6 +27,7 @@ def emit(kernel: HostKernel, config: HostRowsConfig) -> Grid:
     """The whole kernel; ValueError when the region is no program over rows and columns."""
     mark_exponents(kernel.ops())
     mark_shares(kernel.ops())
+    mark_summed(kernel.ops(), kernel.results)
     mark_maxima(kernel.ops(), kernel.results)
     program = RowProgram(kernel.ops(), kernel.results, kernel.shapes, IN_PLACE in kernel.fn.attributes)
     if config.axis == "lane" and program.parts:

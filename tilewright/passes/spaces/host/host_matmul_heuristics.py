@@ -41,6 +41,7 @@ _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
 _NEAR = 0.75  # of the first cache, for panels and a block of rows beside what is stored
 _BLOCKS = 16  # of rows in a work unit of few panels
+_SMALL_COPY = 16  # copies of a panel in the second cache, of one that k need not be cut for
 _MANY_PANELS = 4  # a thread, from which it hardly matters that some have one more
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
 _WITH = "zen5-avx512.md: measured with this value alone"
@@ -88,8 +89,11 @@ class Thresholds:
     piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
     distant_bytes: int = threshold(DISTANT_BYTES, unit="bytes of a last cache that many cores share, whose lines take long to "
                                                   "come", operator="dense_768x768_argument", results=_XEON)
-    short_piece_rows: int = threshold(127, unit="rows, up to which columns from such a cache are read in pieces of k that fit "
-                                                "the first one", operator="dense_768x768_argument", results=_XEON)
+    short_piece_rows: int = threshold(24, unit="rows, up to which columns from such a cache are read in place, in pieces of k "
+                                               "that fit the first one", operator="dense_768x768_argument",
+                                      results="xeon-avx512.md: columns in place and copied, by pieces of k, at 8 to 512 rows")
+    small_chunk_rows: int = threshold(127, unit="rows of a work unit, up to which k comes in pieces from such a cache",
+                                      operator="dense_3072x768_nk_argument", results=_XEON)
     across_rows: int = threshold(383, unit="rows, up to which a factor that is contiguous along them is read in place",
                                  operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)
     few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
@@ -355,7 +359,9 @@ class _Defaults:
         if self.widens_rows and not transposed and panel.copy_rows:
             return [(1, one), (at.widened_rows, in_place)], panel
         if not (words or blocked):
-            return self._read(one, in_place, panel)
+            large = aligned or depth * nv * lanes * size * _SMALL_COPY > limits.l2
+            pieces = self._in_near_pieces(replace(panel, copy_rows=True)) if large else None
+            return self._read(one, in_place, pieces or panel)
         most = mr - 1 if line else at.pair_rows
         if blocked:
             most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
@@ -373,10 +379,9 @@ class _Defaults:
 
     def _read(self, one: HostMatmulConfig, in_place: HostMatmulConfig, panel: HostMatmulConfig) -> Cases:
         """One row, a few rows, some more, many, as the model says. Few panels are no work for all cores: some rows each."""
-        limits, size, columns = self.limits, self.extents.element_bytes, self.extents.columns.constant
+        limits, size, columns, streamed = self.limits, self.extents.element_bytes, self.extents.columns.constant, None
         if columns is not None and columns < 2 * limits.cores * in_place.columns:
             in_place = replace(in_place, mc=_BLOCKS * in_place.mr)
-        streamed = None
         if columns is not None and columns >= self.at.streamed_vectors * self.lanes:
             streamed = self._streamed(12)
             one = replace(one, nv=self._piece(1), prefetch=0, stream=self._beside(columns))
@@ -384,7 +389,7 @@ class _Defaults:
                 one = replace(one, prefetch=one.stream)
         pitch = None if columns is None else columns * size
         few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
-        pieces = self._in_short_pieces(in_place)
+        pieces = self._in_near_pieces(replace(in_place, prefetch=8), self.at.short_piece_rows)
         if pieces is not None:
             few, most = min(few, 1 if streamed is None else streamed.stream), 0
         cases = [(1, one)]
@@ -404,21 +409,21 @@ class _Defaults:
         """Do lines of the last cache take long to come?"""
         return self.limits.l3 >= self.at.distant_bytes
 
-    def _in_short_pieces(self, block: HostMatmulConfig) -> HostMatmulConfig | None:
-        """Columns in place that come from a distant cache, in pieces of k that stay in the first one while the rows pass. Panels
-        beside each other in turns, for their rows lie in the same pages, as many to all threads. None where lines come soon, or k
-        is short."""
-        limits, size = self.limits, self.extents.element_bytes
+    def _in_near_pieces(self, block: HostMatmulConfig, rows: int = 0) -> HostMatmulConfig | None:
+        """In equal pieces of k that stay in the first cache while the rows of a unit pass, so many or the most of one. Panels in
+        turns, for their rows lie in the same pages, as many to all threads. None where lines come soon, or k is short."""
+        limits = self.limits
         if limits.vector_registers >= 32:
             block = replace(block, mr=_TALL[0], nv=_TALL[1])
-        kc = max(1, limits.l1 * 3 // 4 // (block.columns * size) // 32) * 32
+        kc = max(1, limits.l1 * 3 // 4 // (block.columns * self.factor) // 32) * 32
         if not self._is_distant or not is_long(self.workload, kc):
             return None
+        kc = math.ceil((depth := self.extents.depth.constant or _DEPTH) / math.ceil(depth / kc) / 16) * 16
         panels = math.ceil((self.extents.columns.constant or block.columns) / block.columns)
         threads = limits.threads or limits.cores
         units = math.ceil(math.ceil(panels / _BESIDE) / threads) * threads
-        rows = math.ceil(self.at.short_piece_rows / block.mr) * block.mr
-        found = replace(block, prefetch=8, kc=kc, mc=rows, panels=math.ceil(panels / units))
+        chunk = math.ceil(rows / block.mr) or self.at.chunk_rows // block.mr
+        found = replace(block, kc=kc, mc=chunk * block.mr, panels=math.ceil(panels / units))
         return found if why_invalid(found, self.workload, limits) is None else None
 
     def _beside(self, columns: int) -> int:
@@ -465,7 +470,7 @@ class _Defaults:
         whole = depth * (extents.columns.constant or 0) * size
         kc = self.at.piece_bytes // size
         rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
-        again = self._is_distant and not prepacked(self.workload) and rows <= self.at.short_piece_rows
+        again = self._is_distant and not prepacked(self.workload) and rows <= self.at.small_chunk_rows
         if (again or depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and is_long(self.workload, kc):
             far = whole >= limits.l3 and limits.cores <= self.at.few_cores
             rows = limits.l2 // (kc * size) // (1 if far else 2)

@@ -113,3 +113,20 @@ def test_columns_of_one_line_are_read_in_place_by_more_rows() -> None:
                   described("M", 16, "K", transposed=True), described("M", 16, "K", across=True)):
         assert all(c.mr < 16 for c in default(other, AVX512)[0])
     assert all(c.mr < 16 for c in default(described("M", 8, "K"), AVX2)[0])
+
+
+@pytest.mark.parametrize("near", [AVX2, AVX512])
+def test_columns_of_a_distant_cache_pass_in_pieces_of_k_that_the_first_one_holds(near: HostLimits) -> None:
+    """In place for few rows, else copied with the rows; not where a copy of a panel is small, nor where lines come soon."""
+    far = dataclasses.replace(near, l3=DISTANT_BYTES, l2=1 << 21)
+
+    def chosen(limits: HostLimits, m: int, columns: int, depth: int) -> HostMatmulConfig:
+        configs, root = default(described("M", columns, depth), limits)
+        return configs[select(root, {"M": m}).kernel]
+
+    few, many = chosen(far, 12, 1000, 2048), chosen(far, 100, 1000, 2048)
+    assert (few.pack, many.pack, many.copy_rows) == (Pack.NONE, Pack.PANEL, True)
+    for config in (few, many):
+        assert 4 * config.kc * config.columns <= near.l1 and 2048 <= -(-2048 // config.kc) * config.kc < 2048 + 16 * config.kc
+    assert chosen(far, 100, 1024, 576).kc and not chosen(far, 100, 1000, 576).kc  # the former's rows share sets
+    assert not any(chosen(near, m, 1000, 2048).copy_rows for m in (12, 100))

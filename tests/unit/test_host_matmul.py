@@ -202,9 +202,10 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
         {"a": a, "b": b}, ("z", c), multiply_add("f32"))
     text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
     for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}", "host_matmul{mr=1 nv=24 stream=4}",
-                   "host_matmul{mr=4 lanes=8 exact-tails=true next-panel=true}"):
+                   "host_matmul{mr=4 lanes=8 exact-tails=true next-panel=true}",
+                   "host_matmul{mr=12 nv=1 exact-tails=true low-tail=true}", "host_matmul{mr=12 nv=1 exact-tails=true}"):
         assert load(text, config).kernel.workspace == "0"
-        for m in (1, 13):
+        for m in (1, 13, 28):
             check(text, config, {"a": a, "b": b}, [c], {"M": m},
                   lambda x, y: x @ y.transpose(1, 0, 2).reshape(20, -1)[:, :columns])
     with pytest.raises(BuildError, match="panels of 48 columns"):
@@ -286,6 +287,7 @@ def test_result_joined_with_its_transpose_is_refused() -> None:
 @pytest.mark.parametrize("config,rule", [
     (HostMatmulConfig(mr=0), "block-positive"), (HostMatmulConfig(lanes=12), "lanes-power-of-two"),
     (HostMatmulConfig(lanes=32), "lanes-fit"), (HostMatmulConfig(mr=10), "register-budget"),
+    (HostMatmulConfig(low_tail=True), "low-tail"),
     (HostMatmulConfig(mc=12), "chunk-whole-blocks"), (HostMatmulConfig(kc=512), "pieces-need-chunk"),
     (HostMatmulConfig(mc=8, kc=30000), "pieces-of-k"), (HostMatmulConfig(mc=64, kc=512, panels=200), "chunk-fits-l2"),
     (HostMatmulConfig(panels=0), "counts-positive"), (HostMatmulConfig(mc=64, kc=512, panels=8, copy_rows=True), None),

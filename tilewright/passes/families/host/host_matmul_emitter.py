@@ -321,8 +321,8 @@ class MatmulEmitter:
             self._block(piece, block, columns, mask, row, height)
 
         def rest(low: Index) -> None:
-            together = piece.rows is not None and bool(self._together)
-            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run, shared=not together)
+            alone = self.config.low_tail or (piece.rows is not None and bool(self._together))
+            row_blocks(low, high, mr, self.config.exact_tails, self.kernel.index, run, shared=not alone)
 
         if not self._fills or not piece.multiplies:
             block = block if self._copies else replace(block, next_panel=self._next_panel(first))

@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import ClassVar
 
 from tilewright.passes.spaces.gemm_operands import Gemm, column_loop
-from tilewright.passes.spaces.host.host_block import over_budget, register_block, values_of_word
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, over_budget, register_block, values_of_word
 from tilewright.passes.spaces.padding import padded_windows, tap_depth
 from tilewright.passes.spaces.tile_config import TileConfig, shared
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
@@ -36,7 +36,9 @@ class HostMatmulConfig(TileConfig):
     """mr x nv: rows and vectors of the register block; lanes: elements of a vector of the accumulator's type.
 
     prefetch: values of k that columns read in place are fetched ahead. mc: rows in one work unit, 0 for all. exact_tails: rows
-    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. stream: the
+    left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. low_tail: so
+    are a few, which else share two blocks with the rows before them, since a low block takes as long as reading its columns;
+    where these come from afar the block before waits for them, and has more to do meanwhile the more rows it has. stream: the
     sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
     products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
@@ -71,6 +73,7 @@ class HostMatmulConfig(TileConfig):
     taps: bool = False
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
+    low_tail: bool = shared(False)
     columns_outer: bool = shared(False)
     turned: bool = shared(False)
 
@@ -147,6 +150,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     long = filled if is_long(workload, 2048) else []
     pieces = product(long, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
     short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
+    copied = product(filled, (32, 64), (128, 192, 256), (8, 16), (False, True)) if is_long(workload, 256) else ()
+    ready, afar = prepacked(workload) > 0, limits.l3 >= DISTANT_BYTES
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
     tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16), (False, True)) \
@@ -161,12 +166,16 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
          for (mr, nv), pack, ahead, chunk, kc, panels, rows in pieces),
         (HostMatmulConfig(mr, nv, widest, Pack.NONE, ahead, chunk * mr, True, kc=kc, panels=panels)
          for (mr, nv), ahead, chunk, kc, panels in short),
+        (HostMatmulConfig(mr, nv, widest, Pack.PANEL, 0, chunk * mr, True, kc=kc, panels=panels, copy_rows=rows)
+         for (mr, nv), chunk, kc, panels, rows in copied),
         (HostMatmulConfig(mr, nv, w, pack, ahead, chunk * mr, exact, taps=True)
          for (mr, nv), w, pack, ahead, chunk, exact in taps),
         (HostMatmulConfig(mr, nv, TILE_ROWS, pack, mc=rows, panels=panels, copy_rows=True, tiles=True,
                           by_block=by_block) for mr, nv, pack, rows, panels, by_block in tiled),
     )
     for config in (c.of_words(side) for c in every):
+        if afar and config.exact_tails and (ready or (config.kc and config.pack is Pack.PANEL)):
+            config = replace(config, low_tail=True)
         if why_invalid(config, workload, limits) is None:
             yield config
 
@@ -209,6 +218,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return budget
     if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
         return "next-panel: it is fetched of prepacked panels of a known depth, one value of k at a time, and nothing else is"
+    if config.low_tail and not config.exact_tails:
+        return "low-tail: rows left over are blocks of a power of two each"
     if config.columns_outer and (config.stream or not names_columns(workload)):
         return "columns-outer: no table names the columns, or they are streamed"
     if config.mc % config.mr:

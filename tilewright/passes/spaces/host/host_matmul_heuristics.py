@@ -286,7 +286,7 @@ class _Defaults:
             if why_invalid(copied, self.workload, limits) is None:
                 few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True)
                 return [(self.at.widened_rows, few)] if self.widens_rows else [], copied
-        few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True).of_words(side)
+        few = HostMatmulConfig(mr, nv, lanes, prefetch=ahead, exact_tails=True, low_tail=self._is_distant).of_words(side)
         alone, least = self.at.unfetched_rows, extents.rows.evaluate(dict.fromkeys(self.workload.dims, 1))
         waits = least <= alone and side == 1 and ahead and not self._is_distant
         lone = [(alone, replace(few, mr=min(mr, alone), prefetch=0))] if waits else []
@@ -360,7 +360,7 @@ class _Defaults:
             return [(1, one), (at.widened_rows, in_place)], panel
         if not (words or blocked):
             large = aligned or depth * nv * lanes * size * _SMALL_COPY > limits.l2
-            pieces = self._in_near_pieces(replace(panel, copy_rows=True)) if large else None
+            pieces = self._in_near_pieces(replace(panel, copy_rows=True, low_tail=True)) if large else None
             return self._read(one, in_place, pieces or panel)
         most = mr - 1 if line else at.pair_rows
         if blocked:

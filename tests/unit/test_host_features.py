@@ -20,4 +20,5 @@ def test_features_of_the_kernel_in_the_words_of_llvm(tmp_path: Path, monkeypatch
 def test_no_feature_that_llvm_compiles_for_is_missing_on_this_cpu() -> None:
     llvm = pytest.importorskip("llvmlite.binding")
     found = {name for name, on in llvm.get_host_cpu_features().items() if on}
-    assert {f for f in found if f.startswith(("amx", "avx"))} <= host_cpu.cpu_features()
+    named = {f for f in found if f.startswith(("amx", "avx")) and not f.startswith("avx10")}  # Linux names what that brings
+    assert named <= host_cpu.cpu_features()

@@ -60,9 +60,14 @@ def test_columns_of_a_distant_cache_are_read_in_short_pieces() -> None:
 
     assert not any(chosen(near, rows).kc in range(1, 512) for rows in (2, 8, 127, 128))
     short = chosen(far, 8)
-    assert chosen(far, 127) == short and short.pack is Pack.NONE and why_invalid(short, work, far) is None
+    assert chosen(far, usual.short_piece_rows) == short and short.pack is Pack.NONE and why_invalid(short, work, far) is None
     assert 0 < short.kc * short.columns * 4 <= far.l1 and short.panels * short.columns * far.cores >= 768
-    assert chosen(far, 4).stream and chosen(far, 128).pack is Pack.PANEL and chosen(far, 128).kc == 512
+    copied = chosen(far, usual.short_piece_rows + 1)
+    assert chosen(far, 4).stream and copied.pack is Pack.PANEL and copied == chosen(far, 2000)
+    assert why_invalid(copied, work, far) is None
+    assert (copied.kc, copied.panels, copied.copy_rows) == (short.kc, short.panels, True)
+    deep = host_matmul_heuristics.default(described("M", 768, 3072, transposed=True), far, usual)[0][-1]
+    assert deep.pack is Pack.PANEL and deep.kc == 512  # of columns along k
     alone = chosen(replace(far, threads=1), 8)
     assert (alone.mr, alone.nv, alone.kc) == (short.mr, short.nv, short.kc) and alone.panels == 2 * short.panels
     raised = host_matmul_heuristics.default(work, far, replace(usual, distant_bytes=far.l3 + 1))

@@ -65,7 +65,8 @@ class ExpandMath(Pass):
     most 1.5 ulp more.
     divide: divisions of f32, and of narrower types in f32, are div.full of PTX, 2 ulp, where nothing compares or rounds what is
     made of the quotient before it is stored or narrowed. An op with `tw.nonpositive` has no argument above 0, one with
-    `tw.half_product` too; a division with `tw.share` is by a reciprocal, 1.5 ulp.
+    `tw.half_product` too; one with `tw.summed` is 2^-126, not 0, far below; a division with `tw.share` is by a reciprocal, 1.5
+    ulp.
     reciprocals: divisions of f32 by a constant are a product and an fma, half an ulp and 2^-22 of one: CPUs divide 16 lanes in
     the time of six products and more."""
 

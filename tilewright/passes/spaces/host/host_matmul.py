@@ -150,8 +150,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
     long = filled if is_long(workload, 2048) else []
     pieces = product(long, Pack, (0, 16), (16, 32, 64), (512, 1024), (4, 8, 16), (False, True))
     short = product(filled, (0, 8), (8, 16, 32), (96, 128, 192, 256), (4, 8, 16)) if is_long(workload, 256) else ()
-    copied = product(filled, (32, 64), (128, 192, 256), (8, 16), (False, True)) if is_long(workload, 256) else ()
     ready, afar = prepacked(workload) > 0, limits.l3 >= DISTANT_BYTES
+    copied = product(filled, (32, 64), (128, 192, 256), (8, 16), (False, True)) if afar and is_long(workload, 256) else ()
     padded = shapes if padded_windows(workload) else []
     taps = product(padded, lanes, Pack, (0, 16), (8, 16, 32, 64), (False, True))
     tiled = product((16, 32), (1, 2, 3), Pack, (64, 128, 256, 512), (1, 2, 4, 8, 16), (False, True)) \

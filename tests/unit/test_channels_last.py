@@ -361,9 +361,11 @@ def test_transposes_of_the_model_to_and_from_channels_last_move_nothing() -> Non
 
 @pytest.mark.parametrize("filters,stride,pads,begin,copies", [
     (16, 1, True, True, 2), (16, 1, False, True, 2), (16, 1, True, False, 0), (15, 1, True, True, 0),
-    (16, 2, True, True, 0), (32, 2, True, True, 2), (32, 2, True, False, 0)])
-def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, pads: bool, begin: bool, copies: int) -> None:
-    """Three groups of one channel; by steps of two twice as many filters make up for the copies."""
+    (16, 2, True, True, 0), (32, 2, True, True, 2), (32, 2, True, False, 0), (16, 1, True, 2, 0), (32, 1, True, 2, 2),
+    (32, 2, True, 2, 0)])
+def test_groups_whose_windows_save_products_go_last(filters: int, stride: int, pads: bool, begin: int, copies: int) -> None:
+    """Three groups of one channel; by steps of two twice as many filters make up for the copies, as where two registers are
+    wanted."""
     (h, w), edge = (11, 12) if pads else (9, 10), "cut"
     cut, rest = "tensor<?x3x1x9x10xf32>", f"tensor<?x3x1x{h}x{w}xf32>"
     oh, ow = (h - 3) // stride + 1, (w - 3) // stride + 1

@@ -19,6 +19,7 @@ from tilewright.passes.spaces.host.host_block import DISTANT_BYTES
 from tilewright.passes.spaces.host.host_winograd import HostWinogradConfig, space, why_invalid
 from tilewright.passes.spaces.host.host_winograd_cost import kernel_cost
 from tilewright.passes.spaces.host.host_winograd_heuristics import default
+from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.errors import BuildError
 from tilewright.runtime.limits import HostLimits
@@ -231,18 +232,21 @@ def test_default_transforms_where_that_pays() -> None:
 
 
 def test_filters_are_not_transformed_into_a_distant_cache_for_few_rows() -> None:
-    """512 filters take 38 MB transformed, of which some channels at a time stay in the second cache; those of 64 do at once."""
+    """512 filters take 38 MB transformed, of which some channels at a time stay in the second cache; those of 64 do at once. By
+    steps of two, which save fewer products, it is the definition."""
     near = replace(AVX512, l2=2 << 20, l3=DISTANT_BYTES - 1)
     far = replace(near, l3=300 << 20)
 
-    def channels(limits: HostLimits) -> int:
-        configs, root = default(layer(512, 512, 7), limits)
-        found = configs[select(root, {"B": 10}).kernel]
-        assert isinstance(found, HostWinogradConfig)
-        return found.kc
+    def chosen(limits: HostLimits, subject: Workload, images: int) -> TileConfig:
+        configs, root = default(subject, limits)
+        return configs[select(root, {"B": images}).kernel]
 
-    assert channels(near) == 0 < channels(far)
+    found = chosen(near, layer(512, 512, 7), 10)
+    assert isinstance(found, HostWinogradConfig) and found.kc == 0
+    assert [chosen(far, layer(512, 512, 7), n).family for n in (1, 10)] == ["host_matmul"] * 2
     assert default(layer(64, 64, 56), near)[0] == default(layer(64, 64, 56), far)[0]
+    strided = layer(128, 128, 28, stride=2)
+    assert [chosen(limits, strided, 4).family for limits in (near, far)] == ["host_winograd", "host_matmul"]
 
 
 def test_one_image_has_a_kernel_of_its_own_where_filters_leave_the_cache() -> None:

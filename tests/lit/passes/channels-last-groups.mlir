@@ -1,6 +1,6 @@
 // RUN: tilewright opt %s --pass "channels-last" | filecheck %s
 // RUN: tilewright opt %s --pass "channels-last{lanes=32}" | filecheck %s --check-prefix=FEW
-// RUN: tilewright opt %s --pass "channels-last{groups=false}" | filecheck %s --check-prefix=FEW
+// RUN: tilewright opt %s --pass "channels-last{groups=0}" | filecheck %s --check-prefix=FEW
 
 // One copy pads and transposes; the filters of a group lie along the vectors. Groups of fewer filters than lanes stay, and all of them where groups may not begin.
 // CHECK-LABEL: func.func @main

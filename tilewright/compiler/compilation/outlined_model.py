@@ -45,6 +45,7 @@ from tilewright.passes.pipeline.instruments import standard
 from tilewright.passes.pipeline.pipelines import recover_passes
 from tilewright.passes.spaces.gpu.gpu_attention import LONGEST_QUERY, LONGEST_VALUE
 from tilewright.passes.spaces.host.host_attention import FEW
+from tilewright.passes.spaces.host.host_block import DISTANT_BYTES
 from tilewright.passes.spaces.host.host_window import NEAR_FACTORS
 from tilewright.passes.spaces.workload import Workload
 from tilewright.passes.transforms.channels_last import FEW_CHANNELS, NARROW_ROW, SHORT_ROW, ChannelsLast
@@ -329,11 +330,13 @@ def _parts(limits: Limits) -> SplitReductions | None:
 
 def _images(options: CompileOptions, limits: Limits) -> ChannelsLast:
     """On the host, images of few pixels a row run over channels, as sequences do that gain by it, and those of few channels over
-    pixels, as volumes of few filters or channels do; groups begin channels last only where that saves multiplications."""
+    pixels, as volumes of few filters or channels do; groups begin channels last only where that saves multiplications, of
+    twice as many filters where copies go through a distant cache (xeon6-avx512.md)."""
     if not isinstance(limits, HostLimits):
         return ChannelsLast()
+    groups = 0 if not options.winograd else 2 if limits.l3 >= DISTANT_BYTES else 1
     return ChannelsLast(narrow=NARROW_ROW, few=FEW_CHANNELS, short=SHORT_ROW, volumes=NEAR_FACTORS, pairs=limits.bf16_pairs,
-                        winograd=options.winograd, groups=options.winograd)
+                        winograd=options.winograd, groups=groups)
 
 
 def _runs(limits: Limits) -> list[Pass]:

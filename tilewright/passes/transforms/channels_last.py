@@ -65,7 +65,8 @@ class ChannelsLast(Pass):
     convolution stays, with pixels along the vectors, where no other reads its result. short: pixels of a row up to which
     convolutions over one axis run over at least `lanes` filters. volumes: filters times channels beyond which those over three
     axes do so, 0 for none; pairs: does the target multiply bf16 in pairs, of which they do so from a few channels on? winograd:
-    may convolutions go through Winograd's transforms, which save multiplications? groups: may convolutions of groups begin it?"""
+    may convolutions go through Winograd's transforms, which save multiplications? groups: registers of filters that
+    a group has where convolutions of groups begin it, as many times as they step over pixels; 0 for none."""
 
     name: ClassVar[str] = "channels-last"
     lanes: int = 16
@@ -76,7 +77,7 @@ class ChannelsLast(Pass):
     volumes: int = 0
     pairs: bool = False
     winograd: bool = False
-    groups: bool = True
+    groups: int = 1
 
     def run(self, module: ir.Module) -> None:
         for fn in main_of(module):
@@ -287,7 +288,7 @@ class _Rewriter:
         Loops n, row, column, group, filter, then the window's, the channel.
         """
         lanes = self.options.lanes
-        begins = self.options.groups and grouped.saves_products(lanes)
+        begins = self.options.groups > 0 and grouped.saves_products(lanes * self.options.groups)
         if grouped.filters < lanes or (self._known(grouped.image) is None and not begins):
             return
         image = grouped.image if grouped.pad is None else _padded(grouped.pad, grouped.image, _GROUPS)

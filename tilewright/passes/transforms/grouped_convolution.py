@@ -45,14 +45,14 @@ class GroupedConvolution:
             return None
         return GroupedConvolution(op, cut.operands[0], pad, tuple(collapses), filters[1].constant or 0)
 
-    def saves_products(self, lanes: int) -> bool:
-        """Is the window of a form that host_winograd takes, and do the filters of a group make up for copies?"""
+    def saves_products(self, least: int) -> bool:
+        """Is the window of a form that host_winograd takes, and do the filters of a group make up for copies, as so many do?"""
         extents = list(ir.RankedTensorType(self.op.operands[1].type).shape)[3:]
         terms = [linear_terms(e) or {} for e in list(maps_of(self.op)[0].results)[3:]]
         kinds = iterator_kinds(self.op)
         steps, taps = ([c for t in terms for d, c in t.items() if kinds[d] == kind] for kind in ("parallel", "reduction"))
         served = taps == [1, 1] and Form.of(list(zip(extents, steps, strict=True))) is not None
-        return served and self.filters >= lanes * max(steps)
+        return served and self.filters >= least * max(steps)
 
     def channels_last(self, views: Reshaper, image: ir.Value) -> ir.Value:
         """[n, row, column, filters of all groups], of the padded image [n, row, column, channels of all groups]."""

@@ -43,6 +43,7 @@ def log_softmax(element: str = "f32") -> str:
     ("", "", "e", False),
     ("math.log %x0", "math.sqrt %x0", "out", False),
     ("arith.addf %x0, %acc", "arith.maximumf %x0, %acc", "out", False),
+    ("arith.constant 0.0 :", "arith.constant -1.0 :", "out", False),  # a sum that begins below 0
     ("ins(%d, %l", "ins(%e, %l", "out", False),  # the exponentials are used again
     ("ins(%x, %m", "ins(%z, %m", "out", False),  # distances from the maximum of others
 ])  # fmt: skip

@@ -32,7 +32,7 @@ def mark_rounded(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> No
     if all(byte_width(ir.RankedTensorType(r.type).element_type) <= _ROUNDED for r in results):
         for inner in _scalars(ops, "math.exp"):
             if NONPOSITIVE in inner.attributes:
-                inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
+                _approximate(inner)
 
 
 def mark_summed(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> None:
@@ -41,13 +41,18 @@ def mark_summed(ops: Sequence[ir.Operation], results: Sequence[ir.Value]) -> Non
     for inner in _scalars(ops, "math.exp"):
         if NONPOSITIVE in inner.attributes and _only_in_logarithm(inner, results):
             inner.attributes[SUMMED] = ir.UnitAttr.get()
-            inner.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
+            _approximate(inner)
+
+
+def _approximate(exponential: ir.Operation) -> None:
+    exponential.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
 
 
 def _only_in_logarithm(exponential: ir.Operation, results: Sequence[ir.Value]) -> bool:
-    """Is all that is made of an exponential of a body a sum of what its maximum is of, and of that its logarithm?"""
+    """Is all that is made of an exponential of a body a sum, begun at 0, of what its maximum is of, and of that its logarithm?"""
     maximum, sums = _maximum(exponential.operands[0]), _readers(exponential.results[0], results)
-    if maximum is None or not sums or not all(_is_sum(op) and maps_of(op) == maps_of(maximum) for op in sums):
+    if maximum is None or not sums or not all(
+            _is_sum(op) and _from_zero(op) and maps_of(op) == maps_of(maximum) for op in sums):
         return False
     logs = [user for op in sums for user in _scalar_readers(op.results[0], results)]
     return bool(logs) and all(user is not None and user.name == "math.log" for user in logs)
@@ -195,10 +200,15 @@ def _is_share(quotient: ir.Operation) -> bool:
     if made is None or made.name != "linalg.generic" or sums is None:
         return False
     yielded = operations(made.regions[0].blocks[0])[-1].operands[list(made.results).index(_operand(element)[1])]
-    exponential, begun = owner(_exact(yielded)), owner(sums.operands[1])
+    exponential = owner(_exact(yielded))
+    return exponential is not None and NONPOSITIVE in exponential.attributes and _from_zero(sums)
+
+
+def _from_zero(sums: ir.Operation) -> bool:
+    """Does a reduction begin at 0?"""
+    begun = owner(sums.operands[1])
     zero = owner(begun.operands[0]) if begun is not None and begun.name == "linalg.fill" else None
-    return exponential is not None and NONPOSITIVE in exponential.attributes and zero is not None \
-        and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
+    return zero is not None and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
 
 
 def _by_root(quotient: ir.Operation) -> bool:

@@ -48,7 +48,30 @@ def test_prepacked_panels_are_fetched_ahead_for_all_but_a_few_rows(limits: HostL
 def test_columns_of_a_block_that_are_no_whole_lines_are_not_fetched_ahead() -> None:
     configs, root = default(prepacked_work("M", 24), AVX2)
     assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(4, 3, 0)}
-    assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 128]
+    assert [configs[select(root, {"M": m}).kernel].mc for m in (1, 127, 128)] == [0, 0, 512]
+
+
+@pytest.mark.parametrize(("l3", "cores", "columns", "rows"), [
+    (1 << 25, 2, 768, 512), (1 << 22, 2, 768, 340), (1 << 20, 2, 768, 128), (DISTANT_BYTES, 2, 768, 128), (1 << 25, 8, 768, 128),
+    (1 << 25, 2, 96, 512), (1 << 25, 4, 1536, 512)])
+def test_rows_of_a_unit_come_from_a_near_last_cache(l3: int, cores: int, columns: int, rows: int) -> None:
+    """A quarter of it at most; as many as the second one holds beside a panel where that is more, where the last is far or many
+    cores share it."""
+    limits = dataclasses.replace(AVX2, l2=1 << 19, l3=l3, cores=cores, threads=cores)
+    configs, root = default(prepacked_work("M", 24, columns), limits)
+    assert configs[select(root, {"M": 2000}).kernel].mc == rows
+
+
+def test_few_panels_keep_to_the_second_cache_and_long_k_comes_in_pieces() -> None:
+    limits = dataclasses.replace(AVX2, l2=1 << 19, l3=1 << 25, cores=2, threads=2)
+
+    def rows(columns: int, depth: int) -> tuple[int, int]:
+        configs, root = default(described("M", columns, depth), limits)
+        chosen = configs[select(root, {"M": 2000}).kernel]
+        return chosen.mc, chosen.kc
+
+    assert rows(72, 768) == (128, 0)
+    assert [rows(768, depth) for depth in (768, 3072, 8192)] == [(512, 0), (512, 0), (512, 1024)]
 
 
 def test_rows_are_divided_where_few_panels_leave_threads_idle() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.passes.spaces.gemm_operands import Gemm
-from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, register_block, rows_beside
+from tilewright.passes.spaces.host.host_block import register_block, rows_beside
 from tilewright.passes.spaces.host.host_matmul import (
     TAP_COST,
     TILE_ROWS,
@@ -22,9 +22,9 @@ from tilewright.passes.spaces.host.host_matmul import (
 )
 from tilewright.passes.spaces.host.host_matmul_line import PAGE, WAYS, with_columns_of_a_line
 from tilewright.passes.spaces.host.host_matmul_reading import Reading
+from tilewright.passes.spaces.host.host_matmul_thresholds import Thresholds
 from tilewright.passes.spaces.host.host_matmul_turned import with_turned
 from tilewright.passes.spaces.padding import padded_windows, padding_share, tap_depth
-from tilewright.passes.spaces.threshold import threshold
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
@@ -44,74 +44,13 @@ _BLOCKS = 16  # of rows in a work unit of few panels
 _SMALL_COPY = 16  # copies of a panel in the second cache, of one that k need not be cut for
 _MANY_PANELS = 4  # a thread, from which it hardly matters that some have one more
 _LARGEST_IMAGE = 64  # rows or columns of an image that leaving out its padding is thought of for
-_WITH = "zen5-avx512.md: measured with this value alone"
-_AVX2_ROWS = "zen3-avx2.md: with the first factor transposed, 256 to 1024 rows and as many values of k"
-_XEON = "xeon-avx512.md: measured beside the other ways of reading columns at 6 to 2000 rows"
-_TILES = "xeon-avx512.md: 1 to 16 rows in pairs and in tiles"
-_AVX2 = "zen3-avx2.md: measured with this value, and before it with none; other values were not kept"
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Break-even sizes of the untuned choices."""
-
-    panel_rows: int = threshold(127, unit="rows, up to which prepacked panels are read for all rows at once",
-                                operator="dense_768x768", results=_WITH)
-    unfetched_rows: int = threshold(1, unit="rows, up to which prepacked panels of a cache that is not distant come as "
-                                            "the hardware fetches them", operator="dense_768x768",
-                                    results="zen5-avx512.md: one, two and four rows by distances of fetches")
-    rounded_panels: int = threshold(8, unit="panels that rows rounded to bf16 serve", operator="dense_768x768_bf16",
-                                    results=_WITH)
-    streamed_vectors: int = threshold(8, unit="vectors of a row of columns, from which it is streamed in two pieces at least",
-                                      operator="dense_768x768_argument", results=_WITH)
-    short_row: int = threshold(3072, unit="bytes of a row of columns beyond the second cache, up to which the next values of k "
-                                           "are fetched for one row of products", operator="dense_3072x768_argument",
-                               results="zen5-avx512.md, zen4-avx512.md: one row of products by distances of fetches")
-    pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
-                               operator="dense_768x768_bf16_argument", results=_WITH)
-    widened_rows: int = threshold(8, unit="rows, up to which 16 bits are widened where they are multiplied",
-                                  operator="dense_768x768_bf16",
-                                  results="not measured: f16 gains at 32 rows, and was left as it was up to 8")
-    untiled_rows: int = threshold(1, unit="rows, up to which bf16 is multiplied in pairs where the target has tiles",
-                                  operator="dense_768x768_bf16", results=_TILES)
-    untiled_copies: int = threshold(3, unit="rows, likewise where columns are copied", operator="dense_768x768_bf16_argument",
-                                    results=_TILES)
-    narrow_bytes: int = threshold(4 * LINE, unit="bytes of a row of columns that is fetched ahead as one stream",
-                                  operator="bmm_nn", results=_AVX2)
-    narrow_rows: int = threshold(31, unit="rows, up to which such columns are read in place by 4 x 3", operator="bmm_nn",
-                                 results=_AVX2)
-    narrow_block_rows: int = threshold(7, unit="rows, up to which such columns are read in place by 2 x 4", operator="bmm_nn",
-                                       results=_AVX2)
-    transposed_rows: int = threshold(3, unit="rows, up to which dot products with transposed columns are taken one by one",
-                                     operator="dense_768x768_nk_argument",
-                                     results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
-                                             "with AVX-512, and by its AVX2 alone")
-    piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
-    distant_bytes: int = threshold(DISTANT_BYTES, unit="bytes of a last cache that many cores share, whose lines take long to "
-                                                  "come", operator="dense_768x768_argument", results=_XEON)
-    short_piece_rows: int = threshold(24, unit="rows, up to which columns from such a cache are read in place, in pieces of k "
-                                               "that fit the first one", operator="dense_768x768_argument",
-                                      results="xeon6-avx512.md: columns in place and copied, by pieces of k, at 16 to 512 rows")
-    small_chunk_rows: int = threshold(127, unit="rows of a work unit, up to which k comes in pieces from such a cache",
-                                      operator="dense_3072x768_nk_argument", results=_XEON)
-    across_rows: int = threshold(383, unit="rows, up to which a factor that is contiguous along them is read in place",
-                                 operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)
-    few_cores: int = threshold(4, unit="cores that large units keep busy", operator="matmul_8192x768",
-                               results="not measured: both machines of the results have two cores")
-    shared_rows: int = threshold(12, unit="rows, from which blocks of rows share the fetches of the next prepacked panel",
-                                 operator="lstm_16x512", results="zen3-avx2.md: products of 16 rows that are not near")
-    shared_products: int = threshold(1 << 20, unit="products in a work unit of rows, where panels are few",
-                                     operator="conv1x1_256x56_64_nchw",
-                                     results="zen5-avx512.md: convolutions of 64 channels, whose weights are one panel")
-    chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
-                                results="not measured: larger units leave cores idle")
-
+_AT = Thresholds()
 
 Choice = tuple[tuple[HostMatmulConfig, ...], Node]
 Cases = tuple[list[tuple[int, HostMatmulConfig]], HostMatmulConfig]  # (most rows, configuration) in order; that of more rows
 
 
-def default(workload: Workload, limits: HostLimits, thresholds: Thresholds = Thresholds()) -> Choice:
+def default(workload: Workload, limits: HostLimits, thresholds: Thresholds = _AT) -> Choice:
     """Of prepacked panels, one block shape. Else streaming for one row, columns in place for few rows, copied panels for many.
 
     Taps one by one where padding is a large part of a window's image.
@@ -388,7 +327,8 @@ class _Defaults:
             if one.columns * size <= self.at.short_row and self._beyond(limits.l2):
                 one = replace(one, prefetch=one.stream)
         pitch = None if columns is None else columns * size
-        few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, panel, streamed).bounds()
+        near = replace(panel, **self._chunking(panel.mr, panel.columns, near=True))
+        few, most = Reading(limits, size, pitch, self.extents.depth.constant or _DEPTH, in_place, near, streamed).bounds()
         pieces = self._in_near_pieces(replace(in_place, prefetch=8), self.at.short_piece_rows)
         if pieces is not None:
             few, most = min(few, 1 if streamed is None else streamed.stream), 0
@@ -457,27 +397,38 @@ class _Defaults:
         """Vectors whose sums take no more of the first cache than the rules allow."""
         return max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
 
-    def _chunking(self, mr: int, columns: int) -> dict[str, Any]:
+    def _chunking(self, mr: int, columns: int, near: bool = False) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
-        the panel's bytes where it is made of words, which takes longer; at most 512.
+        the panel's bytes where it is made of words, which takes longer; at most 512. As many as a quarter of the last cache
+        takes where this is near and few cores share it: panels are read, and copied, less often, and rows pass as streams; not
+        if `near`.
 
-        Where a panel takes most of that cache, or leaves room for few rows and comes from a distant one again for each unit, or
-        all of them take half of the last, k in pieces, and panels in groups that the rows of a piece stay in cache for; more
-        rows where the columns come from memory again for each unit.
+        Where a panel takes most of the second cache, or leaves room for few rows and comes from a distant one again for each
+        unit, or all of them take half of the last, k in pieces, and panels in groups that the rows of a piece stay in cache for;
+        more rows where the columns come from memory again for each unit.
         """
-        extents, limits, size = self.extents, self.limits, self.factor
-        depth = extents.depth.constant or _DEPTH
+        extents, limits, size, most = self.extents, self.limits, self.factor, self.at.chunk_rows
+        depth, few_cores = extents.depth.constant or _DEPTH, limits.cores <= self.at.few_cores
         whole = depth * (extents.columns.constant or 0) * size
-        kc = self.at.piece_bytes // size
+        streams = not near and self._streams_rows(columns)
+        kc = self.at.piece_bytes // size * (2 if streams else 1)
         rows = (limits.l2 // 2 if limits.vector_registers >= 32 else limits.l2 // 4 * 3) // (depth * size)
         again = self._is_distant and not prepacked(self.workload) and rows <= self.at.small_chunk_rows
         if (again or depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3) and is_long(self.workload, kc):
-            far = whole >= limits.l3 and limits.cores <= self.at.few_cores
-            rows = limits.l2 // (kc * size) // (1 if far else 2)
+            far = streams or (whole >= limits.l3 and few_cores)
+            rows = most if streams else limits.l2 // (kc * size) // (1 if far else 2)
             return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far else 8}
         if self.side > 1 and not prepacked(self.workload):
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
-        return {"mc": max(8, min(self.at.chunk_rows // mr, rows // mr)) * mr}
+        rows = max(rows, limits.l3 // 4 // (depth * size)) if streams else rows
+        return {"mc": max(8, min(most // mr, rows // mr)) * mr}
+
+    def _streams_rows(self, columns: int) -> bool:
+        """May the rows of a unit come from the last cache? With 16 registers, as measured; where units of panels keep threads
+        busy; not of rows that are copied to be near."""
+        limits, panels = self.limits, -(-(self.extents.columns.constant or _DEPTH) // columns)
+        near = limits.vector_registers < 32 and not self._is_distant and limits.cores <= self.at.few_cores
+        return near and not self.copies_rows and panels >= 2 * (limits.threads or limits.cores)
 
 
 def _outer(config: HostMatmulConfig) -> HostMatmulConfig:

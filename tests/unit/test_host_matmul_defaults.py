@@ -63,15 +63,18 @@ def test_rows_of_a_unit_come_from_a_near_last_cache(l3: int, cores: int, columns
 
 
 def test_few_panels_keep_to_the_second_cache_and_long_k_comes_in_pieces() -> None:
-    limits = dataclasses.replace(AVX2, l2=1 << 19, l3=1 << 25, cores=2, threads=2)
+    """With 32 registers panels are copied for as many rows where the second cache has room for few."""
+    few = dataclasses.replace(AVX2, l2=1 << 19, l3=1 << 25, cores=2, threads=2)
+    many = dataclasses.replace(few, vector_registers=32, vector_bytes=64, l2=1 << 20)
 
-    def rows(columns: int, depth: int) -> tuple[int, int]:
+    def rows(limits: HostLimits, columns: int, depth: int) -> tuple[int, int]:
         configs, root = default(described("M", columns, depth), limits)
         chosen = configs[select(root, {"M": 2000}).kernel]
         return chosen.mc, chosen.kc
 
-    assert rows(72, 768) == (128, 0)
-    assert [rows(768, depth) for depth in (768, 3072, 8192)] == [(512, 0), (512, 0), (512, 1024)]
+    assert rows(few, 72, 768) == (128, 0)
+    assert [rows(few, 768, depth) for depth in (768, 3072, 8192)] == [(512, 0), (512, 0), (512, 1024)]
+    assert [rows(many, 768, depth) for depth in (768, 3072, 8192)] == [(168, 0), (512, 0), (256, 512)]
 
 
 def test_rows_are_divided_where_few_panels_leave_threads_idle() -> None:

@@ -68,8 +68,8 @@ class PackConstants(Pass):
 @dataclass(frozen=True)
 class _PanelLayout:
     """How operand `which` of a contraction may lie in panels. axis: of its columns; order: its other axes, in the order of the
-    loops; side: values of the last of them that lie side by side; plain: is the sum one over a single loop? lookup: what the
-    operand is looked up by, where axes are those of the table."""
+    loops; side: values of the last of them that lie side by side; plain: is the sum one over a single loop, besides loops of one
+    step? lookup: what the operand is looked up by, where axes are those of the table."""
 
     which: int
     axis: int
@@ -259,7 +259,8 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         if limits.tiles and len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
             side = 1  # each of many short sums would end in a part of a word, which no tile takes
         order = (*chosen, *(loops.index(d) for d in others if d in loops))
-        return _PanelLayout(which, axis, order, side, len(view.k) == 1, lookup)
+        plain = len(view.k) == 1
+        return _PanelLayout(which, axis, order, side, plain, lookup)
     return None
 
 

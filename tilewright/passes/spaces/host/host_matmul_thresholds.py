@@ -68,4 +68,4 @@ class Thresholds:
                                      operator="conv1x1_256x56_64_nchw",
                                      results="zen5-avx512.md: convolutions of 64 channels, whose weights are one panel")
     chunk_rows: int = threshold(512, unit="rows of a work unit at most", operator="matmul_1024x1024_avx2",
-                                results="not measured: larger units leave cores idle")
+                                results="zen3-avx2.md: rows of a work unit, 24 to 1024")

@@ -259,7 +259,7 @@ def _packable(fn: ir.Operation, root: ir.Operation, limits: HostLimits) -> _Pane
         if limits.tiles and len(view.k) > 1 and not view.extents[view.k[-1]].divisible_by(side):
             side = 1  # each of many short sums would end in a part of a word, which no tile takes
         order = (*chosen, *(loops.index(d) for d in others if d in loops))
-        plain = len(view.k) == 1
+        plain = sum(view.extents[d].constant != 1 for d in view.k) == 1
         return _PanelLayout(which, axis, order, side, plain, lookup)
     return None
 

@@ -9,6 +9,9 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import ops
+from tilewright.runtime.host.host_cpu import cpu_features
+
+pytestmark = pytest.mark.skipif("avx512bw" not in cpu_features(), reason="the CPU has no AVX-512")
 
 
 def weighted(dims: Sequence[int | str]) -> ops.Graph:

@@ -28,6 +28,7 @@ from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.tile_config import TileConfig
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.host.host_cpu import cpu_features, host_limits, machine
 from tilewright.runtime.target import Target
 from tilewright.search.protocols import BuildResult
 
@@ -199,9 +200,16 @@ def images(last: Callable[[ops.Tensor], ops.Tensor], *, stride: int = 2, padding
     return g
 
 
-@pytest.mark.parametrize("last", [lambda y: y, ops.relu, lambda y: ops.concat([y, y], 1)])
+def joined(y: ops.Tensor) -> ops.Tensor:
+    """Twice as much of an image as the convolution makes, which is 130 KB."""
+    return ops.concat([y, y], 1)
+
+
+@pytest.mark.parametrize("last", [lambda y: y, ops.relu, joined])
 def test_images_go_one_by_one_through_what_is_done_to_each(
         last: Callable[[ops.Tensor], ops.Tensor], planned: list[Strips], monkeypatch: pytest.MonkeyPatch) -> None:
+    if last is joined and host_limits(cpu_features(), machine()).l2 < 1 << 20:
+        pytest.skip("what is made of an image exceeds the second cache")
     monkeypatch.setattr(strips, "EACH", 1)
     monkeypatch.setattr(strip_launches, "EACH", 1)
     options = {"builder": BUILDER}

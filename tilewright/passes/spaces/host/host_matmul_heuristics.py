@@ -400,24 +400,26 @@ class _Defaults:
     def _chunking(self, mr: int, columns: int, near: bool = False) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,
         the panel's bytes where it is made of words, which takes longer; at most 512. Unless `near`, as many as a quarter of the
-        last cache takes where they may come from there: panels are read, and copied, less often, and rows pass as streams.
+        last cache takes where they may come from there, with 16 registers, as measured, and for copied panels of few rows:
+        panels are read, and copied, less often, and rows pass as streams.
 
         Where a panel takes most of the second cache, or leaves room for few rows and comes from a distant one again for each
         unit, or all of them take half of the last, k in pieces, and panels in groups that the rows of a piece stay in cache for;
         more rows where the columns come from memory again for each unit.
         """
         extents, limits, size, most = self.extents, self.limits, self.factor, self.at.chunk_rows
-        depth, copied, few = extents.depth.constant or _DEPTH, not prepacked(self.workload), limits.vector_registers < 32
+        depth, copied, narrow = extents.depth.constant or _DEPTH, not prepacked(self.workload), limits.vector_registers < 32
         whole = depth * (extents.columns.constant or 0) * size
-        rows = (limits.l2 // 4 * 3 if few else limits.l2 // 2) // (depth * size)
+        rows = (limits.l2 // 4 * 3 if narrow else limits.l2 // 2) // (depth * size)
         again = copied and rows <= self.at.small_chunk_rows
-        streams = not near and (few or again) and self._streams_rows(columns)
-        kc = self.at.piece_bytes // size * (2 if streams and few else 1)
+        streams = not near and (narrow or again) and self._streams_rows(columns)
+        long = streams and narrow  # pieces of k, whose rows are streams too
+        kc = self.at.piece_bytes // size * (2 if long else 1)
         pieces = (again and self._is_distant) or depth * columns * size * 4 >= limits.l2 * 3 or whole * 2 >= limits.l3
         if pieces and is_long(self.workload, kc):
             far = whole >= limits.l3 and limits.cores <= self.at.few_cores
-            rows = most if streams and few else limits.l2 // (kc * size) // (1 if far else 2)
-            return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far or (streams and few) else 8}
+            rows = most if long else limits.l2 // (kc * size) // (1 if far else 2)
+            return {"mc": max(1, rows // mr) * mr, "kc": kc, "panels": 4 if far or long else 8}
         if self.side > 1 and copied:
             rows = max(rows, (limits.l2 - depth * columns * size) // (depth * size))
         rows = max(rows, limits.l3 // 4 // (depth * size)) if streams else rows
@@ -425,7 +427,7 @@ class _Defaults:
 
     def _streams_rows(self, columns: int) -> bool:
         """May the rows of a unit come from the last cache? Where few cores have it near; where units of panels keep threads busy;
-        not rows that are copied to be near. Asked with 16 registers, as measured, and of copied panels of few rows."""
+        not rows that are copied to be near."""
         limits, panels = self.limits, -(-(self.extents.columns.constant or _DEPTH) // columns)
         near = not self._is_distant and limits.cores <= self.at.few_cores
         return near and not self.copies_rows and panels >= 2 * (limits.threads or limits.cores)

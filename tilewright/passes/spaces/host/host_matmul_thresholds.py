@@ -56,7 +56,7 @@ class Thresholds:
     short_piece_rows: int = threshold(24, unit="rows, up to which columns from such a cache are read in place, in pieces of k "
                                                "that fit the first one", operator="dense_768x768_argument",
                                       results="xeon6-avx512.md: columns in place and copied, by pieces of k, at 16 to 512 rows")
-    small_chunk_rows: int = threshold(127, unit="rows of a work unit, up to which k comes in pieces from such a cache",
+    small_chunk_rows: int = threshold(127, unit="rows of a work unit, up to which copied panels serve more, or k comes in pieces",
                                       operator="dense_3072x768_nk_argument", results=_XEON)
     across_rows: int = threshold(383, unit="rows, up to which a factor that is contiguous along them is read in place",
                                  operator="matmul_1024x1024_argument_avx2", results=_AVX2_ROWS)

@@ -16,6 +16,7 @@ from tilewright.compiler.host import host_plan
 from tilewright.passes.mlir import ir
 from tilewright.runtime.errors import DeviceError, OptionError
 from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.load import devices
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.target import Target
 
@@ -52,6 +53,28 @@ def test_a_model_for_another_architecture_is_saved_and_not_called(tmp_path: Path
     if child == 0:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0, "the fork handler of the other architecture ran"
+
+
+def test_a_model_for_a_cpu_with_more_features_is_saved_and_not_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    level = "x86-64-v2" if machine() == "x86_64" else "aarch64"  # what any CPU has that the tests run on
+    here = tw.compile(graph(), {"M": (1, 8)}, f"host:{level}")
+    monkeypatch.setattr(devices, "missing_features", lambda required: ("avx10",) if "+" in required else ())
+    fn = tw.compile(graph(), {"M": (1, 8)}, f"host:{level}")
+    given = [np.ones(shape, np.float32) for shape in ((3, 8), (8, 8), (8, 8))]
+    for call in (fn, fn.call_flat):
+        with pytest.raises(DeviceError, match="was compiled for a CPU with avx10 and this one has not: save it"):
+            call(*given)
+    fn.save(tmp_path / "there.tw")
+    loaded = tw.load(tmp_path / "there.tw")  # which looks for itself
+    np.testing.assert_array_equal(loaded(*given), here(*given))
+    here.reload(tmp_path / "there.tw")
+    assert tw.compile(graph(), {"M": (1, 8)})(*given).shape == (3, 8), "nothing is asked of what is for this machine"
+
+
+def test_a_search_for_another_cpu_is_refused() -> None:
+    other = "aarch64" if machine() == "x86_64" else "x86-64"
+    with pytest.raises(DeviceError, match=f"target host:{other}: a search measures kernels on this machine, which lacks"):
+        tw.tune(graph(), {"M": (1, 8)}, f"host:{other}", seconds=5)
 
 
 def test_the_budget_of_a_search_counts_from_when_it_was_asked_for() -> None:

@@ -13,6 +13,7 @@ from tilewright.compiler.compilation.options import CompileOptions, default_poli
 from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.isolation.isolated import compiled_apart
 from tilewright.runtime.float_environment import float_environment
+from tilewright.runtime.host.required_features import check_measurable
 from tilewright.runtime.load.devices import device_for
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.log import LOG, show_as_asked
@@ -54,6 +55,7 @@ def compile(  # noqa: A001 - the public name; written tw.compile
         A CompiledFunction; calling it never needs the compiler again.
     Raises:
         IngestError, OptionError, BuildError: each says what was wanted, what came and what to do.
+        DeviceError: a search for a CPU or GPU that this machine has not.
     """
     compilation = Compilation(model_ir, {} if dynamic_dims is None else dynamic_dims, full_target(target),
                               CompileOptions.of(options), {} if constants is None else constants, donate, function,
@@ -98,6 +100,8 @@ def _compile(compilation: Compilation) -> CompiledFunction:
     options = compilation.options
     start = time.perf_counter()
     show_as_asked()
+    if options.searches and options.farm is None:
+        check_measurable(compilation.target)
     bundle = compiled_apart(compilation) if options.isolate else bundle_of(compilation)
     _report(bundle.program)
     LOG.debug("compiled in %.2f s", time.perf_counter() - start)

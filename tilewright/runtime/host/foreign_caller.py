@@ -1,4 +1,4 @@
-"""ForeignCaller: a host program for another architecture, which is explained and saved here and not called."""
+"""ForeignCaller: a host program for another architecture or CPU, which is explained and saved here and not called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from tilewright.runtime.call.caller import Caller
 from tilewright.runtime.errors import DeviceError
-from tilewright.runtime.host.host_cpu import affinity, machine
+from tilewright.runtime.host.host_cpu import affinity
 from tilewright.runtime.program.program import Program
 
 
@@ -14,16 +14,16 @@ class ForeignCaller(Caller):
     """None of the program's code is loaded: the pool's would run when the process forks.
 
     Args:
-        architecture: of the program's code.
+        wanted, found: what the program's code is for, and what this machine is, as words.
     """
 
-    def __init__(self, program: Program, architecture: str) -> None:
+    def __init__(self, program: Program, wanted: str, found: str) -> None:
         super().__init__(program)
-        self._architecture = architecture
+        self._wanted, self._found = wanted, found
 
     def __call__(self, *args: Any, out: Any = None, threads: int | None = None, stream: Any = None) -> NoReturn:
-        raise DeviceError(f"this model was compiled for {self._architecture} and this machine is {machine()}: save it, load "
-                          "it there, or compile it for this machine")
+        raise DeviceError(f"this model was compiled for {self._wanted} and {self._found}: save it, load it there, or compile it "
+                          "for this machine")
 
     def thread_count(self, threads: int | None = None) -> int:
         return affinity() if threads is None else self.asked_threads(threads) or 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.host.host_cpu import cpu_features, has_feature, machine
-from tilewright.runtime.host.host_target import LEVELS
+from tilewright.runtime.host.host_target import LEVELS, host_target
 from tilewright.runtime.host.tile_permission import may_use_tiles
+from tilewright.runtime.target import Target, TargetKind
 
 _TILES = "amx-tile"
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF e_machine
@@ -25,6 +27,17 @@ def missing_features(required: str) -> tuple[str, ...]:
     if _TILES in wanted and not may_use_tiles():
         missing.append(_TILES)
     return tuple(dict.fromkeys(missing))
+
+
+def check_measurable(target: Target) -> None:
+    """DeviceError for a host target whose code cannot be measured here."""
+    if target.kind is not TargetKind.HOST or not target.arch:
+        return
+    wanted = host_target(target)
+    lacking = missing_features(wanted.features) if wanted.arch == machine() else (wanted.arch,)
+    if lacking:
+        raise DeviceError(f"target {target}: a search measures kernels on this machine, which lacks {', '.join(lacking)}; search "
+                          "on one that has it, or compile without a search")
 
 
 def foreign_machine(code: bytes) -> str | None:

@@ -13,7 +13,8 @@ from tilewright.runtime.gpu.gpu_caller import GpuCaller
 from tilewright.runtime.host.cpu import HostDevice
 from tilewright.runtime.host.foreign_caller import ForeignCaller
 from tilewright.runtime.host.host_caller import HostCaller
-from tilewright.runtime.host.required_features import foreign_machine
+from tilewright.runtime.host.host_cpu import machine
+from tilewright.runtime.host.required_features import foreign_machine, missing_features
 from tilewright.runtime.program.artifact import Memory
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.target import Target, TargetKind
@@ -33,7 +34,18 @@ class Cuda:
         return TargetKind.CUDA.value
 
 
-AnyDevice = HostDevice | Accelerator | Cuda
+@dataclass(frozen=True)
+class Lacking:
+    """A CPU without features that the code needs, which is not loaded here."""
+
+    features: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return TargetKind.HOST.value
+
+
+AnyDevice = HostDevice | Accelerator | Cuda | Lacking
 
 
 @dataclass(frozen=True)
@@ -59,10 +71,19 @@ class DeviceName:
         return DeviceName(target.kind, int(rest or 0))
 
 
-def device_for(program: Program, code: Mapping[str, Memory], ordinal: int = 0) -> AnyDevice:
-    """The device that a program was compiled for. ordinal: the GPU of calls with host arrays alone."""
+def device_for(program: Program, code: Mapping[str, Memory], ordinal: int = 0, *, runs_here: bool = False) -> AnyDevice:
+    """The device that a program was compiled for.
+
+    Args:
+        ordinal: the GPU of calls with host arrays alone.
+        runs_here: is it known that this CPU has what the code needs?
+    """
     target = Target.parse(program.target)
     if target.kind is TargetKind.HOST:
+        is_own = runs_here or not target.arch or foreign_machine(bytes(code[program.host_object][:64])) is not None
+        lacking = () if is_own else missing_features(program.features)
+        if lacking:
+            return Lacking(lacking)
         return HostDevice(bytes(code[program.runtime_object]))
     if target.kind is TargetKind.EMULATOR:
         from tilewright.runtime.emulator.emulator_device import EmulatorDevice
@@ -84,8 +105,10 @@ def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[
     if isinstance(device, Cuda):
         return CudaCaller(program, code, constants, device.ordinal)
     if kind is TargetKind.HOST:
+        if isinstance(device, Lacking):
+            return ForeignCaller(program, f"a CPU with {', '.join(device.features)}", "this one has not")
         foreign = foreign_machine(bytes(code[program.host_object][:64]))
         if foreign is not None:
-            return ForeignCaller(program, foreign)
+            return ForeignCaller(program, foreign, f"this machine is {machine()}")
         return HostCaller(program, code, constants, device, threads)  # type: ignore[arg-type]
     return GpuCaller(program, code, constants, device)  # type: ignore[arg-type]

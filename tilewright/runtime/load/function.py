@@ -89,7 +89,7 @@ class CompiledFunction:
             argument is one.
         Raises:
             DTypeError, ShapeError: an argument does not fit, or has a mask or a gradient; nothing has run or was copied.
-            OptionError: `threads` or `stream`. DeviceError: out of memory, or the code is for another architecture.
+            OptionError: `threads` or `stream`. DeviceError: out of memory, or the code is for another architecture or CPU.
         """
         if self._is_waiting:
             self._start()
@@ -366,7 +366,7 @@ def _loaded(opened: artifact.Artifact, device: AnyDevice | str | None, threads: 
         opened.verify_all(besides=set(chosen.group.constants.values()))
     running = _recompiled(chosen, program, lacking[-1]) if runnable is None else code
     if device is None or isinstance(device, str):
-        device = device_for(program, running, named.ordinal if named is not None else 0)
+        device = device_for(program, running, named.ordinal if named is not None else 0, runs_here=True)
     most = program.asked.threads if threads is None else threads
     made = function(program, running, taken, device, llvm_ir=chosen.llvm_ir(), threads=most)
     made._bundle = replace(made._bundle, code=code)  # what is saved again is what was stored

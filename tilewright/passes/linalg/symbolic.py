@@ -86,6 +86,22 @@ def result_attributes(fn: ir.Operation) -> list[dict[str, ir.Attribute]]:
     return [{n.name: n.attr for n in ir.DictAttr(a)} for a in ir.ArrayAttr(fn.attributes["res_attrs"])]
 
 
+_PARTLY = ("tensor.collapse_shape", "tensor.pad")  # whose extents follow from those of an operand
+
+
+def _extents_from(value: ir.Value) -> ir.Value | None:
+    """The operand that has the extents of a value, or decides some of them; None where no one does, or its type says them."""
+    op, t = owner(value), value.type
+    if op is None or (isinstance(t, ir.RankedTensorType) and t.has_static_shape):
+        return None
+    if op.name.startswith("linalg.") or op.name == "scf.forall":
+        results = list(op.results)
+        return op.operands[len(op.operands) - len(results) + results.index(value)]
+    if op.name in ("tensor.insert_slice", "tensor.insert"):
+        return op.operands[1]
+    return op.operands[0] if op.name == "tensor.cast" or op.name in _PARTLY else None
+
+
 class SymbolicShapes:
     """Lazy analysis of one function; build a new one, which costs next to nothing, after the IR changed."""
 
@@ -206,8 +222,12 @@ class SymbolicShapes:
 
     def dims(self, value: ir.Value) -> tuple[Expr, ...]:
         """Extents of a ranked tensor value; ValueError when one is not an expression of the dims."""
-        if value not in self._dims:
-            self._dims[value] = self._tensor(value)
+        pending = [value]
+        while (at := pending[-1]) not in self._dims and (source := _extents_from(at)) is not None:
+            pending.append(source)  # hundreds of parts written one after the other are deeper than Python's stack
+        for at in reversed(pending):
+            if at not in self._dims:
+                self._dims[at] = self._tensor(at)
         return self._dims[value]
 
     def _tensor(self, value: ir.Value) -> tuple[Expr, ...]:
@@ -228,18 +248,13 @@ class SymbolicShapes:
 
     def _dynamic(self, op: ir.Operation, value: ir.Value, t: ir.RankedTensorType) -> Sequence[Expr]:
         name = op.name
-        if name.startswith("linalg."):
-            results = list(op.results)
-            return self.dims(op.operands[len(op.operands) - len(results) + results.index(value)])
+        source = _extents_from(value)
+        if source is not None and name not in _PARTLY:
+            return self.dims(source)
         if name == "func.call":
             return self._call(op, list(op.results).index(value))
-        if name == "tensor.cast" or name == "tensor.insert_slice" or name == "tensor.insert":
-            return self.dims(op.operands[1 if name != "tensor.cast" else 0]) if name != "tensor.cast" \
-                else self.dims(op.operands[0])
         if name in ("scf.if", "scf.while"):
             return self.dims(_given_by(op, list(op.results).index(value)))
-        if name == "scf.forall":
-            return self.dims(list(op.operands)[len(op.operands) - len(op.results) + list(op.results).index(value)])
         if name in ("tensor.empty", "tensor.generate"):
             return self._fill(t, op.operands)
         if name == "tensor.splat":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tilewright.compiler.frontends.torch.context import Context
 from tilewright.compiler.frontends.torch.elementwise import names
 from tilewright.compiler.frontends.torch.window_arguments import scales_of
 from tilewright.compiler.ops.grid_sampling import MODES, PADDINGS
+from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
 
 _FORMS = ("default", "vec")
@@ -61,6 +63,19 @@ def col2im(
     windows = x if x.rank == 3 else ops.unsqueeze(x, 0)
     image = ops.fold(windows, size, kernel, stride=stride, padding=padding, dilation=dilation)
     return image if x.rank == 3 else ops.squeeze(image, 0)
+
+
+@register("torch", *names("unfold_backward"))
+def unfold_backward(context: Context, x: ops.Tensor, _: Sequence[Any], axis: int, size: int, step: int) -> ops.Tensor:
+    """A signal from its windows [.., windows, .., size], what overlaps added, as an inverse short-time transform does."""
+    dims = context.shape()
+    at = axis % len(dims)
+    others = [a for a in range(len(dims)) if a != at]
+    rows = math.prod((x.dims[a] for a in others), start=Expr.of(1))
+    windows = ops.reshape(ops.transpose(x, [*others, len(dims), at]), [rows, size, x.dims[at]])
+    signal = ops.fold(windows, [1, dims[at]], (1, size), stride=(1, step))
+    apart = ops.reshape(signal, [*(x.dims[a] for a in others), dims[at]])
+    return ops.broadcast_to(ops.transpose(apart, [(*others, at).index(a) for a in range(len(dims))]), dims)
 
 
 def _smooth(

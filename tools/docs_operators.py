@@ -34,7 +34,8 @@ ABOUT = {
 decomposed: composites such as `aten.trapezoid`, losses, windows, in-place forms. Random numbers, sizes that depend on data,
 sparse tensors, factorisations of matrices and functions of complex tensors beyond powers, roots and logarithms are
 refused with the operator and its line.
-Fourier transforms (`torch.fft`) are products with a matrix, in f64.""",
+Fourier transforms (`torch.fft`, `stft`, `istft`) of known sizes with the factors 2, 3, 5 and 7 are fast ones on the host,
+else products with matrices, in f64 where the size is not known or has no factors.""",
     "onnx": """Operators of the default domain where no other is named; opsets 13 to 24. Functions, `If`, `Loop` and `Scan` become
 parts of the program ([branches and loops](shapes.md#branches-and-loops)). Sequences are refused.""",
 }

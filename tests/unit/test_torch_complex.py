@@ -87,6 +87,26 @@ def test_a_layer_of_a_fourier_neural_operator() -> None:
         torch.testing.assert_close(compiled(x), layer(x), rtol=2e-5, atol=2e-5)
 
 
+def test_short_time_transforms_there_and_back() -> None:
+    """Of a length that is not known, and of hundreds of windows of a known one."""
+    window = torch.hann_window(64)
+
+    class Gate(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            spectrum = torch.stft(x, 64, 16, window=window, return_complex=True)
+            louder = torch.istft(spectrum * torch.sigmoid(spectrum.abs()), 64, 16, window=window)
+            return louder, torch.istft(torch.stft(y, 64, 16, window=window, return_complex=True), 64, 16, window=window)
+
+    gate, pieces = Gate().eval(), torch.export.Dim("k", min=4, max=90)
+    shapes = ({0: torch.export.Dim("b", min=2, max=5), 1: 16 * pieces}, None)
+    y = torch.randn(1, 6400)
+    compiled = tw.compile(gate, args=(torch.randn(3, 320), y), dynamic_shapes=shapes)
+    for shape in ((2, 64), (5, 1440), (3, 320)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(shape[1]))
+        for found, wanted in zip(compiled(x, y), gate(x, y), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
+
+
 def test_what_is_refused() -> None:
     class Plain(torch.nn.Module):  # type: ignore[name-defined, misc]
         def forward(self, x: Any, y: Any) -> Any:

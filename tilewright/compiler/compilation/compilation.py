@@ -19,6 +19,7 @@ from tilewright.compiler.constants.bind_constants import as_constant
 from tilewright.compiler.frontends.import_model import import_model
 from tilewright.compiler.frontends.imported import ExampleInputs, ImportedModel
 from tilewright.compiler.frontends.source import ModelIR, model_content
+from tilewright.compiler.ops.fourier import transforms_as_defined
 from tilewright.runtime.cuda.cuda_device import arch_of
 from tilewright.runtime.errors import OptionError
 from tilewright.runtime.limits import Limits
@@ -49,8 +50,9 @@ class Compilation:
 
     @cached_property
     def model(self) -> ImportedModel | ModelIR:
-        """What is read: the model itself, or what its front end made of it."""
-        return import_model(self.model_ir, dict(self.dims), self.example, self.given_constants)
+        """What is read: the model itself, or what its front end made of it for the target."""
+        with transforms_as_defined(self.target.kind is TargetKind.HOST):
+            return import_model(self.model_ir, dict(self.dims), self.example, self.given_constants)
 
     @cached_property
     def dims(self) -> ShapeRange:

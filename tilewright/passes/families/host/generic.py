@@ -18,6 +18,7 @@ from tilewright.passes.codegen.kernel_frame import KernelFrame
 from tilewright.passes.codegen.tiler import Part, Tiler
 from tilewright.passes.codegen.units import Unit
 from tilewright.passes.families.host.border_parts import Span, each_part
+from tilewright.passes.families.host.fourier_walk import FourierEmitter, FourierWalk
 from tilewright.passes.families.host.host_walk import SummedEmitter, SummedWalk
 from tilewright.passes.families.host.interleaved_tiles import InterleavedEmitter, InterleavedTiles
 from tilewright.passes.families.host.ordering import RankEmitter, RankWalk
@@ -47,7 +48,7 @@ class _ResultGroup:
     members: tuple[int, ...]
     dims: tuple[Expr, ...]
     axis: int | None
-    walk: TransposeTiles | InterleavedTiles | RunningWalk | SummedWalk | UpdateWalk | RankWalk | None = None
+    walk: TransposeTiles | InterleavedTiles | RunningWalk | SummedWalk | UpdateWalk | RankWalk | FourierWalk | None = None
     row: int | None = None  # the axis of the rows that share a vector's columns
 
     @property
@@ -65,7 +66,7 @@ class _ResultGroup:
         match self.walk:
             case RunningWalk() | InterleavedTiles() | TransposeTiles():
                 return self.walk.cuts(config.lanes, config.chunk)
-            case SummedWalk():
+            case SummedWalk() | FourierWalk():
                 return self.walk.cuts(config.lanes)
             case UpdateWalk():
                 return self.walk.cuts(config.chunk)
@@ -93,6 +94,8 @@ class _ResultGroup:
                 return UpdateEmitter(kernel, self.walk, config.lanes).emit
             case RankWalk():
                 return RankEmitter(kernel, self.walk, config.lanes, workspace).emit
+            case FourierWalk():
+                return FourierEmitter(kernel, self.walk, config.lanes, workspace).emit
         return _Chunks(kernel, config, self).emit
 
 
@@ -106,7 +109,9 @@ def _groups(frame: KernelFrame, config: GenericConfig) -> list[_ResultGroup]:
         if summed is not None and number in summed.members:
             continue
         dims, unit = frame.shapes.dims(value), _unit(frame, number)
-        own = (UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number)) if dims else None
+        own: UpdateWalk | RankWalk | FourierWalk | None = None
+        if dims:
+            own = UpdateWalk.of(frame, number, unit) or RankWalk.of(frame, number) or FourierWalk.of(frame, number)
         if scatters(value):
             alone.append(_ResultGroup((number,), dims, None))
         elif own is not None:
@@ -170,6 +175,8 @@ def emit(kernel: HostKernel, config: GenericConfig) -> Grid:
         for group in groups:
             if isinstance(group.walk, (RankWalk, SummedWalk)):
                 taken = taken.maximum(group.walk.workspace(kernel, config.lanes))
+            elif isinstance(group.walk, FourierWalk):
+                taken = taken.maximum(group.walk.workspace(config.lanes))
         return Grid(taken)
 
     return kernel.build(body)

@@ -9,12 +9,12 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from busy_machine import skipped_where_cores_are_taken
 from floats import MODES, mode
 
 from tilewright.compiler.builder.codegen import compile_object, runtime_object
@@ -22,7 +22,6 @@ from tilewright.runtime.device import ALLOC, CONTEXT, LAUNCH, PARALLEL_FOR, RELE
 from tilewright.runtime.float_environment import MXCSR, RAISED
 from tilewright.runtime.host import cpu
 from tilewright.runtime.host.cpu import HostDevice
-from tilewright.runtime.host.giving_way import busy_seconds
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.object_symbols import undefined_symbols
 from tilewright.runtime.target import Target
@@ -327,15 +326,6 @@ def _sleeps(pause: threading.Event) -> bool:
     return any(_states() == "S" or pause.wait(0.002) for _ in range(5000))
 
 
-def _offers_are_taken() -> bool:
-    """Does another process, or the machine's other guests, often take a core that is offered, as a waiting worker does?"""
-    taken, until = 0, time.monotonic() + 1
-    while taken < 3 and (offered := time.monotonic()) < until:
-        os.sched_yield()
-        taken += time.monotonic() - offered > 0.0002
-    return taken == 3
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="states of threads are read from /proc")
 @pytest.mark.parametrize("siblings", [False, True])
 def test_workers_stay_awake_where_that_is_asked_for(host: Host, siblings: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,14 +354,8 @@ def test_workers_wait_for_loops_that_follow_soon(host: Host) -> None:
         found = (_states_after_loops(host).count("R") for _ in range(100))  # others may be at work
         return any(awake > 50 for awake in found) and _sleeps(threading.Event())
 
-    busy, begun = busy_seconds(), time.monotonic()
-    try:
+    with skipped_where_cores_are_taken():
         _in_child(wait_and_sleep)
-    except AssertionError:
-        idle = (os.cpu_count() or 1) - (busy_seconds() - busy) / (time.monotonic() - begun)
-        if idle > 0.1 and not _offers_are_taken():
-            raise
-        pytest.skip("others kept every core at work")
 
 
 @pytest.mark.skipif(sys.platform != "linux" or machine() != "x86_64", reason="no clock is read on other machines, or no /proc")

@@ -11,8 +11,9 @@ and the other way round. Where the elements of one row lie side by side, squares
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from tilewright.passes.spaces.host.fourier_steps import radices
 from tilewright.runtime.shape import Expr
 
 Where = dict[int, Index]  # loop -> place
+_NARROWER = 4  # times fewer lanes, where there are no more rows
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,21 @@ class FourierEmitter:
     workspace: ir.Value
 
     def emit(self, unit: Unit) -> None:
-        """The transforms of the rows of a unit."""
-        w = self.walk
-        axes = {d: a for a, d in enumerate(w.loops)}
+        """The transforms of the rows of a unit; of few rows, such as a single one, by narrower vectors."""
+        axes = {d: a for a, d in enumerate(self.walk.loops)}
         where = {d: unit.first(f"d{a}") for d, a in axes.items()}
-        low, high = unit.span(f"d{axes[w.lane]}")
-        count = high - low
-        planes = Planes(self.kernel, self.workspace, w.element, self.lanes, w.size, w.fourier.sign, f"f{w.number}")
+        low, high = unit.span(f"d{axes[self.walk.lane]}")
+        narrow = self.lanes // _NARROWER
+        if narrow < 2:
+            self._rows(where, high - low)
+        else:
+            when((high - low).le(narrow), lambda: replace(self, lanes=narrow)._rows(where, high - low),
+                 lambda: self._rows(where, high - low))
+
+    def _rows(self, where: Where, count: Index) -> None:
+        """As many rows as there are lanes, or fewer."""
+        w = self.walk
+        planes = Planes(self.kernel, self.workspace, w.element, self.lanes, w.size, w.fourier.sign, f"f{w.number}_{self.lanes}")
         ends = planes.table("ends", np.append(planes.places(), w.size), integer_type(64))
 
         def end(k: Index) -> Index:
@@ -156,8 +166,7 @@ class FourierEmitter:
             else:
                 planes.store(part, first + n, value)
 
-        for part, source in enumerate(inputs(w.fourier.op)):
-            self._load(source, 2 if halves else 1, where, count, partial(put, part))
+        self._load(2 if halves else 1, where, count, put)
         extent = self._extent()
         assert extent.const is not None
         begin = extent.const
@@ -177,29 +186,29 @@ class FourierEmitter:
         f = self.walk.fourier
         return self.kernel.evaluator.extent(inputs(f.op)[0], f.read.index(f.over))
 
-    def _load(self, source: ir.Value, step: int, where: Where, count: Index | None,
-              put: Callable[[Index, int, ir.Value], None]) -> None:
-        """The elements of an operand: put(first, n, that at first + n), where `first` is a multiple of step."""
+    def _load(self, step: int, where: Where, count: Index | None, put: Callable[[int, Index, int, ir.Value], None]) -> None:
+        """All elements: put(part, first, n, that of an operand at first + n), where `first` is a multiple of step."""
         f, lane, lanes, index = self.walk.fourier, self.walk.lane, self.lanes, self.kernel.index
-        unit, whole = self.kernel.unit_axis(source), vector_type(self.walk.element, lanes)
+        sources, unit = inputs(f.op), self.kernel.unit_axis(inputs(f.op)[0])
+        whole = vector_type(self.walk.element, lanes)
 
-        def read(at: Where, mask: ir.Value | None) -> ir.Value:
-            value = splat_to(self.kernel.evaluator.element(source, [at[d] for d in f.read], mask), lanes)
+        def read(part: int, at: Where, mask: ir.Value | None) -> ir.Value:
+            value = splat_to(self.kernel.evaluator.element(sources[part], [at[d] for d in f.read], mask), lanes)
             return value if value.type == whole else arith.extf(whole, value)
 
         def straight(first: Index, left: int) -> None:
             mask = None if count is None else lane_mask(count, lanes, index)
-            for n in range(left):
-                row = Index.ramp(where[lane], lanes) if lanes > 1 else where[lane]
-                put(first, n, read({**where, f.over: first + n, lane: row}, mask))
+            row = Index.ramp(where[lane], lanes) if lanes > 1 else where[lane]
+            for n, part in product(range(left), range(len(sources))):
+                put(part, first, n, read(part, {**where, f.over: first + n, lane: row}, mask))
 
         def square(first: Index, left: int) -> None:
-            mask, rows = lane_mask(Index(left), lanes, index), []
-            for i in range(lanes):
-                row = where[lane] + (i if count is None else Index(i).min(count - 1))
-                rows.append(read({**where, lane: row, f.over: Index.ramp(first, lanes)}, mask))
-            for i, column in enumerate(transpose(rows)[:left]):
-                put(first, i, column)
+            mask = lane_mask(Index(left), lanes, index)
+            numbers = [where[lane] + (i if count is None else Index(i).min(count - 1)) for i in range(lanes)]
+            for part in range(len(sources)):
+                rows = [read(part, {**where, lane: row, f.over: Index.ramp(first, lanes)}, mask) for row in numbers]
+                for i, column in enumerate(transpose(rows)[:left]):
+                    put(part, first, i, column)
 
         turned = f.read[len(f.read) - 1 if unit is None else unit] == f.over and lanes > 1
         self._pieces(self._extent(), lanes if turned else step, square if turned else straight)

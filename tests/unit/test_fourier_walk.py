@@ -110,6 +110,8 @@ def test_what_is_taken_for_a_transform() -> None:
                        ("0.0 : f32", "1.0 : f32"), ("arith.constant 192", "arith.constant 0"),
                        (repr(np.pi / 128), repr(np.pi / 130)), ("arith.muli %nk", "arith.addi %nk")):
         assert one in text and found(text.replace(one, other)) == [], one
+    for narrow in ("i64", "f32"):  # a number that cannot hold all turns
+        assert found(text.replace(narrow, "i8" if narrow == "i64" else "f16")) == []
 
 
 def test_elements_and_results_beyond_the_size_come_round_again() -> None:

@@ -27,8 +27,9 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], _Number]] = {
     "arith.addf": operator.add, "arith.subf": operator.sub, "arith.mulf": operator.mul, "arith.addi": operator.add,
     "arith.subi": operator.sub, "arith.muli": operator.mul, "arith.remui": operator.mod, "arith.remsi": operator.mod,
 }  # fmt: skip
-_SAME = frozenset(("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "arith.sitofp",
-                   "arith.uitofp", "arith.extf"))
+_SAME = frozenset(("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp",
+                   "arith.extf"))
+_EXACT = 32  # bits of a number, from which on it holds all turns
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,23 @@ def _computed(op: ir.Operation, places: Mapping[int, int], given: list[float]) -
             return None
         if inner.name == "linalg.yield":
             return float(operands[0])
+        if len(inner.results) != 1 or not _is_exact(inner.results[0].type):
+            return None
         if inner.name == "linalg.index":
             values[inner.results[0]] = places[integer(inner.attributes["dim"])]
         elif inner.name == "math.cos":
             values[inner.results[0]] = math.cos(operands[0])
         elif inner.name in _SAME:
             values[inner.results[0]] = operands[0]
-        elif inner.name in _ARITHMETIC:
+        elif inner.name in _ARITHMETIC and not (inner.name.startswith("arith.rem") and operands[1] == 0):
             values[inner.results[0]] = _ARITHMETIC[inner.name](*operands)
         elif inner.name != "arith.constant":
             return None
     return None
+
+
+def _is_exact(t: ir.Type) -> bool:
+    return isinstance(t, ir.IndexType) or int(getattr(t, "width", 0)) >= _EXACT
 
 
 def _constant(value: ir.Value) -> _Number | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import weakref
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -118,13 +119,14 @@ class Wrapped(Tensor):
 
 
 class FakeTorch(ModuleType):
-    """`current`: handle of the current stream. made: what `empty` made: its address, its shape and the stream current then.
-    taken: how often it took memory of the device rather than memory that was let go on the same stream.
+    """`current`: handle of the thread's current stream. made: what `empty` made: its address, its shape and the stream current
+    then. taken: how often it took memory of the device rather than memory that was let go on the same stream.
     """
 
     def __init__(self, driver: FakeState) -> None:
         super().__init__("torch")
-        self.driver, self.current, self.made, self.taken = driver, 0, list[tuple[int, tuple[int, ...], int]](), 0
+        self.driver, self.made, self.taken = driver, list[tuple[int, tuple[int, ...], int]](), 0
+        self._local = threading.local()
         self._free: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
         self.Tensor, self.strided = Tensor, "strided"
         for name in _DTYPES:
@@ -133,6 +135,15 @@ class FakeTorch(ModuleType):
                                   _storage_Use_Count=lambda storage: len(storage.holders))
         self.cuda = SimpleNamespace(ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle), stream=self._using,
                                     is_current_stream_capturing=self._captures)
+
+    @property
+    def current(self) -> int:
+        found: int = getattr(self._local, "current", 0)
+        return found
+
+    @current.setter
+    def current(self, handle: int) -> None:
+        self._local.current = handle
 
     def _captures(self) -> bool:
         stream = self.driver._streams.get(self.current)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.passes.analysis.signs import number_of
 from tilewright.passes.linalg.structured import body, inits, inputs, is_zero, iterator_kinds
 from tilewright.passes.linalg.symbolic import integer
 from tilewright.passes.mlir import ir, maps_of, operations, owner, position
@@ -61,7 +62,7 @@ def fourier_of(op: ir.Operation | None) -> Fourier | None:
     given = tuple(d for d in read[0] if d is not None)
     own = [d for d in read[-1] if d is not None and d not in given]
     sizes = {int(c) // 4 for o in operations(body(op)) if o.name in ("arith.remui", "arith.remsi")
-             for c in [_constant(o.operands[1])] if c and c % 4 == 0}
+             for c in [number_of(o.operands[1])] if c and c % 4 == 0}
     if None in read[0] or None in read[-1] or len(own) not in (1, 2) or len(sizes) != 1:
         return None
     forms = [Fourier(op, size, sign, over[0], along, next((d for d in own if d != along), None), given)
@@ -89,7 +90,7 @@ def _computed(op: ir.Operation, places: Mapping[int, int], given: list[float]) -
     block = body(op)
     values: dict[ir.Value, _Number] = dict(zip(block.arguments, given, strict=True))
     for inner in operations(block):
-        found = [values.get(v, _constant(v)) for v in inner.operands]
+        found = [values.get(v, number_of(v)) for v in inner.operands]
         operands = [v for v in found if v is not None]
         if len(operands) < len(found):
             return None
@@ -112,13 +113,3 @@ def _computed(op: ir.Operation, places: Mapping[int, int], given: list[float]) -
 
 def _is_exact(t: ir.Type) -> bool:
     return isinstance(t, ir.IndexType) or int(getattr(t, "width", 0)) >= _EXACT
-
-
-def _constant(value: ir.Value) -> _Number | None:
-    made = owner(value)
-    if made is None or made.name != "arith.constant":
-        return None
-    attribute = made.attributes["value"]
-    if isinstance(attribute, ir.FloatAttr):
-        return float(attribute.value)
-    return integer(attribute) if isinstance(attribute, ir.IntegerAttr) else None

@@ -35,17 +35,20 @@ class Cuda:
 
 
 @dataclass(frozen=True)
-class Lacking:
-    """A CPU without features that the code needs, which is not loaded here."""
+class Elsewhere:
+    """A CPU that this machine has not, whose code is not loaded here. wanted, found: what the code is for and what is here,
+    as words.
+    """
 
-    features: tuple[str, ...]
+    wanted: str
+    found: str
 
     @property
     def name(self) -> str:
         return TargetKind.HOST.value
 
 
-AnyDevice = HostDevice | Accelerator | Cuda | Lacking
+AnyDevice = HostDevice | Accelerator | Cuda | Elsewhere
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,12 @@ def device_for(program: Program, code: Mapping[str, Memory], ordinal: int = 0, *
     """
     target = Target.parse(program.target)
     if target.kind is TargetKind.HOST:
-        is_own = runs_here or not target.arch or foreign_machine(bytes(code[program.host_object][:64])) is not None
-        lacking = () if is_own else missing_features(program.features)
+        foreign = None if runs_here else foreign_machine(bytes(code[program.host_object][:64]))
+        if foreign is not None:
+            return Elsewhere(foreign, f"this machine is {machine()}")
+        lacking = missing_features(program.features) if target.arch and not runs_here else ()
         if lacking:
-            return Lacking(lacking)
+            return Elsewhere(f"a CPU with {', '.join(lacking)}", "this one has not")
         return HostDevice(bytes(code[program.runtime_object]))
     if target.kind is TargetKind.EMULATOR:
         from tilewright.runtime.emulator.emulator_device import EmulatorDevice
@@ -105,10 +110,7 @@ def caller_for(program: Program, code: Mapping[str, Memory], constants: Mapping[
     if isinstance(device, Cuda):
         return CudaCaller(program, code, constants, device.ordinal)
     if kind is TargetKind.HOST:
-        if isinstance(device, Lacking):
-            return ForeignCaller(program, f"a CPU with {', '.join(device.features)}", "this one has not")
-        foreign = foreign_machine(bytes(code[program.host_object][:64]))
-        if foreign is not None:
-            return ForeignCaller(program, foreign, f"this machine is {machine()}")
+        if isinstance(device, Elsewhere):
+            return ForeignCaller(program, device.wanted, device.found)
         return HostCaller(program, code, constants, device, threads)  # type: ignore[arg-type]
     return GpuCaller(program, code, constants, device)  # type: ignore[arg-type]

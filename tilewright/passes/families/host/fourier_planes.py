@@ -61,6 +61,16 @@ class Planes:
         at = llvm.AddressOfOp(ir.Type.parse("!llvm.ptr"), ir.FlatSymbolRefAttr.get(symbol)).result
         return Memory(at, element, (Index(count),), (Index(1),), self.kernel.index)
 
+    def turns(self, name: str, angles: np.ndarray, by: float = 1.0) -> Callable[[Index], tuple[ir.Value, ir.Value]]:
+        """Cosine and sine, `by` times, of the angle of a number, in all lanes."""
+        table = self.table(name, by * np.stack([np.cos(angles), np.sin(angles)], -1).ravel(), self.element)
+
+        def pair(number: Index) -> tuple[ir.Value, ir.Value]:
+            cosine, sine = (splat_to(table.load([number * 2 + n]), self.lanes) for n in range(2))
+            return cosine, sine
+
+        return pair
+
     def places(self) -> np.ndarray:
         """Where the steps leave each result."""
         found, rest, block = np.zeros(self.size, np.int64), np.arange(self.size), self.size
@@ -118,18 +128,14 @@ class Planes:
     def _stepped(self, block: int, radix: int, real: bool) -> Callable[[Index], None]:
         """What takes a step with a block, from its first element on."""
         each, planes = block // radix, [self._plane(0), self._plane(1)]
-        turns = np.outer(np.arange(each), np.arange(1, radix)) * (self.sign * 2 * np.pi / block)
-        numbers = np.stack([np.cos(turns), np.sin(turns)], -1).ravel()
-        table = self.table(f"turns{block}", numbers, self.element) if each > 1 else None
+        angles = np.outer(np.arange(each), np.arange(1, radix)) * (self.sign * 2 * np.pi / block)
+        turns = self.turns(f"turns{block}", angles) if each > 1 else None
 
         def butterfly(first: Index, q: Index) -> None:
             places = self._spaced(first + q, radix, each, _SPREAD % block == 0)
             given = [Value(planes[0].load([at]), None if real else planes[1].load([at])) for at in places]
             for c, (at, value) in enumerate(zip(places, transform(given, self.sign), strict=True)):
-                turned = value
-                if c and table is not None:
-                    turned = value.turned(*(splat_to(table.load([q * (2 * radix - 2) + (2 * c - 2 + s)]), self.lanes)
-                                            for s in range(2)))
+                turned = value.turned(*turns(q * (radix - 1) + (c - 1))) if c and turns is not None else value
                 planes[0].store(turned.real, [at])
                 planes[1].store(constant(self.element, 0.0, self.lanes) if turned.imag is None else turned.imag, [at])
 

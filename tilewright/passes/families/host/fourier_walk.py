@@ -60,8 +60,7 @@ class FourierWalk:
         rows = [d for d in f.read if d != f.over]
         if loops is None or not rows or any(e is None or e > f.size for e in _ends(frame, f)):
             return None
-        unit = frame.unit_axis(inputs(f.op)[0])
-        lane = f.read[len(f.read) - 1 if unit is None else unit]
+        lane = _nearest(f.read, frame.unit_axis(inputs(f.op)[0]))
         return FourierWalk(f, number, max(rows) if lane == f.over else lane, loops, _real(frame, f))
 
     def cuts(self, lanes: int) -> dict[int, int | None]:
@@ -81,6 +80,11 @@ class FourierWalk:
     def workspace(self, lanes: int) -> Expr:
         """Bytes of a thread."""
         return Expr.of(2 * room(self.size) * lanes * byte_width(self.element))
+
+
+def _nearest(loops: Sequence[int], unit: int | None) -> int:
+    """Of the loops of each axis, the one whose steps lie side by side in memory. unit: the axis of unit stride, if known."""
+    return loops[len(loops) - 1 if unit is None else unit]
 
 
 def _loops(frame: KernelFrame, f: Fourier, behind: Sequence[ir.Operation], result: ir.Value) -> tuple[int, ...] | None:
@@ -189,8 +193,7 @@ class FourierEmitter:
     def _load(self, step: int, where: Where, count: Index | None, put: Callable[[int, Index, int, ir.Value], None]) -> None:
         """All elements: put(part, first, n, that of an operand at first + n), where `first` is a multiple of step."""
         f, lane, lanes, index = self.walk.fourier, self.walk.lane, self.lanes, self.kernel.index
-        sources, unit = inputs(f.op), self.kernel.unit_axis(inputs(f.op)[0])
-        whole = vector_type(self.walk.element, lanes)
+        sources, whole = inputs(f.op), vector_type(self.walk.element, lanes)
 
         def read(part: int, at: Where, mask: ir.Value | None) -> ir.Value:
             value = splat_to(self.kernel.evaluator.element(sources[part], [at[d] for d in f.read], mask), lanes)
@@ -210,7 +213,7 @@ class FourierEmitter:
                 for i, column in enumerate(transpose(rows)[:left]):
                     put(part, first, i, column)
 
-        turned = f.read[len(f.read) - 1 if unit is None else unit] == f.over and lanes > 1
+        turned = _nearest(f.read, self.kernel.unit_axis(sources[0])) == f.over and lanes > 1
         self._pieces(self._extent(), lanes if turned else step, square if turned else straight)
 
     def _pieces(self, extent: Index, size: int, piece: Callable[[Index, int], None]) -> None:
@@ -229,18 +232,16 @@ class FourierEmitter:
         """
         w, size, element = self.walk, planes.size, self.walk.element
         inverse = w.real == "out"
-        turns = np.arange(size // 2 + 1) * (w.fourier.sign * np.pi / size)
-        table = planes.table("halves", np.stack([np.cos(turns), np.sin(turns)], -1).ravel() / 2, element)
+        turns = planes.turns("halves", np.arange(size // 2 + 1) * (w.fourier.sign * np.pi / size), 0.5)
         half = constant(element, 0.5, self.lanes)
 
         def pair(k: Index) -> None:
             here, there = at(k), at(size - k)
             (a, b), (c, d) = ((planes.load(0, i), planes.load(1, i)) for i in (here, there))
-            cosine, sine = (splat_to(table.load([k * 2 + n]), self.lanes) for n in range(2))
             even = Value(arith.mulf(arith.addf(a, c), half), arith.mulf(arith.subf(b, d), half))
             less, more = arith.subf(a, c), arith.addf(b, d)
             odd = Value(less, more) if inverse else Value(more, arith.negf(less))
-            turned = odd.turned(cosine, sine).at_turn(int(inverse), 4)
+            turned = odd.turned(*turns(k)).at_turn(int(inverse), 4)
             first, last = even + turned, even - turned
             assert first.imag is not None and last.imag is not None
             for i, (real, imaginary) in ((here, (first.real, first.imag)), (there, (last.real, arith.negf(last.imag)))):
@@ -264,8 +265,8 @@ class FourierEmitter:
     def _write(self, result: Callable[[int, Index, int], ir.Value], where: Where, count: Index | None) -> None:
         """result: real or imaginary part at the sum of two places, the first a multiple of two."""
         w, f, lanes, index, ev = self.walk, self.walk.fourier, self.lanes, self.kernel.index, self.kernel.evaluator
-        memory, unit = self.kernel.outputs[w.number], self.kernel.result_slot(w.number).unit
-        turned = w.loops[len(w.loops) - 1 if unit is None else unit] == f.along and lanes > 1
+        memory = self.kernel.outputs[w.number]
+        turned = _nearest(w.loops, self.kernel.result_slot(w.number).unit) == f.along and lanes > 1
 
         def put(value: ir.Value, at: Where, kept: ir.Value | None) -> None:
             coords = [at[d] for d in w.loops]

@@ -232,7 +232,20 @@ class _Defaults:
         if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
                 shared := replace(few, next_panel=True), self.workload, limits) is None:
             few = shared
-        return [*lone, (self.at.panel_rows, self._divided(few))], self._divided(many)
+        return [*lone, (self.at.panel_rows, self._divided(few))], self._with_copied_rows(many) or self._divided(many)
+
+    def _with_copied_rows(self, config: HostMatmulConfig) -> HostMatmulConfig | None:
+        """With the rows of a unit copied for all panels of a thread, where these are many, k is one loop and lines of the last
+        cache are distant: as fast while a core has its caches to itself, and faster by a tenth while others take of them."""
+        limits, extents = self.limits, self.extents
+        panels = -(-(extents.columns.constant or 0) // config.columns)
+        each = -(-panels // (limits.threads or limits.cores))
+        depth = extents.depth.constant
+        if not self._is_distant or self.side > 1 or each < self.at.copied_panels or depth is None or not is_long(self.workload, 1):
+            return None
+        rows = min(self.at.chunk_rows, limits.l2 // 4 * 3 // (depth * self.factor)) // config.mr * config.mr
+        found = replace(config, mc=max(config.mr, rows), kc=0, panels=each, copy_rows=True)
+        return found if why_invalid(found, self.workload, limits) is None else None
 
     def _divided(self, config: HostMatmulConfig) -> HostMatmulConfig:
         """With units of fewer rows, where panels alone leave threads idle. Each block of rows reads the panel anyway, as a rule

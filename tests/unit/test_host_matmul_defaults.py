@@ -158,3 +158,21 @@ def test_columns_of_a_distant_cache_pass_in_pieces_of_k_that_the_first_one_holds
         assert 4 * config.kc * config.columns <= near.l1 and 2048 <= -(-2048 // config.kc) * config.kc < 2048 + 16 * config.kc
     assert chosen(far, 100, 1024, 576).kc and not chosen(far, 100, 1000, 576).kc  # the former's rows share sets
     assert not any(chosen(near, m, 1000, 2048).copy_rows for m in (12, 100))
+
+
+def test_rows_are_copied_for_many_panels_where_the_last_cache_is_distant() -> None:
+    """All of one thread; not for few of them or few rows, with 16 registers, nor where lines come soon."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21, cores=2)
+
+    def chosen(tile: int, limits: HostLimits, m: int = 300) -> HostMatmulConfig:
+        configs, root = default(prepacked_work("M", tile), limits)
+        return configs[select(root, {"M": m}).kernel]
+
+    for threads, panels in ((0, 18), (1, 72), (3, 12)):
+        found = chosen(32, dataclasses.replace(far, threads=threads))
+        assert (found.copy_rows, found.panels, found.mc) == (True, panels, 504)
+        assert why_invalid(found, prepacked_work("M", 32), far) is None
+    narrow = dataclasses.replace(AVX2, l3=DISTANT_BYTES, l2=1 << 21)
+    for tile, limits, m in ((32, far, 100), (32, dataclasses.replace(far, threads=4), 300), (24, narrow, 300),
+                            (32, dataclasses.replace(far, l3=DISTANT_BYTES - 1), 300)):
+        assert not chosen(tile, limits, m).copy_rows

@@ -161,7 +161,8 @@ def test_columns_of_a_distant_cache_pass_in_pieces_of_k_that_the_first_one_holds
 
 
 def test_rows_are_copied_for_many_panels_where_the_last_cache_is_distant() -> None:
-    """All of one thread; not for few of them or few rows, with 16 registers, nor where lines come soon."""
+    """All of one thread; not for few of them or few rows, where k comes in pieces, with 16 registers, nor where lines come
+    soon."""
     far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21, cores=2)
 
     def chosen(tile: int, limits: HostLimits, m: int = 300) -> HostMatmulConfig:
@@ -176,3 +177,5 @@ def test_rows_are_copied_for_many_panels_where_the_last_cache_is_distant() -> No
     for tile, limits, m in ((32, far, 100), (32, dataclasses.replace(far, threads=4), 300), (24, narrow, 300),
                             (32, dataclasses.replace(far, l3=DISTANT_BYTES - 1), 300)):
         assert not chosen(tile, limits, m).copy_rows
+    configs, _ = default(prepacked_work("M", 32, 16384), far)  # from memory
+    assert configs[-1].kc and not configs[-1].copy_rows

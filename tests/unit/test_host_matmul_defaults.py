@@ -160,22 +160,20 @@ def test_columns_of_a_distant_cache_pass_in_pieces_of_k_that_the_first_one_holds
     assert not any(chosen(near, m, 1000, 2048).copy_rows for m in (12, 100))
 
 
-def test_rows_are_copied_for_many_panels_where_the_last_cache_is_distant() -> None:
-    """All of one thread; not for few of them or few rows, where k comes in pieces, with 16 registers, nor where lines come
-    soon."""
-    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21, cores=2)
+def test_one_thread_copies_rows_for_many_panels_where_the_last_cache_is_distant() -> None:
+    """Not of few rows or panels, on several threads, where k comes in pieces, with 16 registers, nor where lines come soon."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21, cores=2, threads=1)
 
-    def chosen(tile: int, limits: HostLimits, m: int = 300) -> HostMatmulConfig:
-        configs, root = default(prepacked_work("M", tile), limits)
+    def chosen(limits: HostLimits, m: int = 300, tile: int = 32, columns: int = 2304) -> HostMatmulConfig:
+        configs, root = default(prepacked_work("M", tile, columns), limits)
         return configs[select(root, {"M": m}).kernel]
 
-    for threads, panels in ((0, 18), (1, 72), (3, 12)):
-        found = chosen(32, dataclasses.replace(far, threads=threads))
-        assert (found.copy_rows, found.panels, found.mc) == (True, panels, 504)
-        assert why_invalid(found, prepacked_work("M", 32), far) is None
-    narrow = dataclasses.replace(AVX2, l3=DISTANT_BYTES, l2=1 << 21)
-    for tile, limits, m in ((32, far, 100), (32, dataclasses.replace(far, threads=4), 300), (24, narrow, 300),
-                            (32, dataclasses.replace(far, l3=DISTANT_BYTES - 1), 300)):
-        assert not chosen(tile, limits, m).copy_rows
-    configs, _ = default(prepacked_work("M", 32, 16384), far)  # from memory
-    assert configs[-1].kc and not configs[-1].copy_rows
+    for limits in (far, dataclasses.replace(far, cores=1, threads=0)):
+        found = chosen(limits)
+        assert (found.copy_rows, found.panels, found.mc) == (True, 72, 504)
+        assert why_invalid(found, prepacked_work("M", 32), limits) is None
+    narrow = dataclasses.replace(AVX2, l3=DISTANT_BYTES, l2=1 << 21, threads=1)
+    others = (chosen(far, 100), chosen(far, columns=352), chosen(dataclasses.replace(far, threads=0)), chosen(narrow, tile=24),
+              chosen(dataclasses.replace(far, l3=DISTANT_BYTES - 1)), chosen(far, columns=16384))
+    assert not any(config.copy_rows for config in others) and others[-1].kc  # the last ones come from memory
+    assert chosen(far, columns=384).copy_rows

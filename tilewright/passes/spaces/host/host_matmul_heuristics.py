@@ -235,21 +235,18 @@ class _Defaults:
         return [*lone, (self.at.panel_rows, self._divided(few))], self._with_copied_rows(many) or self._divided(many)
 
     def _with_copied_rows(self, config: HostMatmulConfig) -> HostMatmulConfig | None:
-        """With the rows of a unit copied for many panels, where k is one loop and lines of the last cache are distant: as fast
-        while a core has its caches to itself, and faster by a tenth while others take of them. All panels on one thread; two
-        units a thread where there are several, since those whose core is disturbed leave units to the others. Not where k comes
-        in pieces, nor with 16 registers, whose products take longer than their lines do."""
-        limits, extents = self.limits, self.extents
-        threads, depth = limits.threads or limits.cores, extents.depth.constant
-        panels = -(-(extents.columns.constant or 0) // config.columns)
-        each = panels if threads == 1 else -(-panels // (2 * threads))
-        afar = self._is_distant and limits.vector_registers >= 32
-        if not afar or self.side > 1 or config.kc or each < self.at.copied_panels:
+        """With the rows of a unit copied for all panels, where k is one loop and lines of the last cache are distant: as fast
+        while a core has its caches to itself, and faster by up to a tenth while others take of them. On one thread: of several,
+        those whose core is disturbed leave units to the others, and these would be few. Not where k comes in pieces, nor with 16
+        registers, whose products take longer than their lines do."""
+        limits, depth = self.limits, self.extents.depth.constant
+        panels = -(-(self.extents.columns.constant or 0) // config.columns)
+        if not self._is_distant or limits.vector_registers < 32 or (limits.threads or limits.cores) > 1:
             return None
-        if depth is None or not is_long(self.workload, 1):
+        if self.side > 1 or config.kc or panels < self.at.copied_panels or depth is None or not is_long(self.workload, 1):
             return None
         rows = min(self.at.chunk_rows, limits.l2 // 4 * 3 // (depth * self.factor)) // config.mr * config.mr
-        found = replace(config, mc=max(config.mr, rows), panels=each, copy_rows=True)
+        found = replace(config, mc=max(config.mr, rows), panels=panels, copy_rows=True)
         return found if why_invalid(found, self.workload, limits) is None else None
 
     def _divided(self, config: HostMatmulConfig) -> HostMatmulConfig:

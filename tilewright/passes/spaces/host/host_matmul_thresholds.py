@@ -33,7 +33,7 @@ class Thresholds:
                                results="zen5-avx512.md, zen4-avx512.md: one row of products by distances of fetches")
     pair_rows: int = threshold(15, unit="rows, up to which bf16 is read in place where pairs are made of it",
                                operator="dense_768x768_bf16_argument", results=_WITH)
-    copied_panels: int = threshold(12, unit="prepacked panels of a work unit, from which rows are copied for them",
+    copied_panels: int = threshold(12, unit="prepacked panels, from which one thread copies rows for them",
                                    operator="dense_768x768", results="xeon-avx512.md: rows in place and copied, quiet and not")
     widened_rows: int = threshold(8, unit="rows, up to which 16 bits are widened where they are multiplied",
                                   operator="dense_768x768_bf16",

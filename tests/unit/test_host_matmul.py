@@ -203,13 +203,29 @@ def test_prepacked_operand_is_read_panel_by_panel(columns: int) -> None:
     text = workload({"a": a, "b": b}, ("M",), body, {"m": c})
     for config in ("host_matmul{prefetch=16}", "host_matmul{mr=12 nv=1 pack=panel}", "host_matmul{mr=1 nv=24 stream=4}",
                    "host_matmul{mr=4 lanes=8 exact-tails=true next-panel=true}",
-                   "host_matmul{mr=12 nv=1 exact-tails=true low-tail=true}", "host_matmul{mr=12 nv=1 exact-tails=true}"):
+                   "host_matmul{mr=12 nv=1 exact-tails=true low-tail=true}", "host_matmul{mr=12 nv=1 exact-tails=true}",
+                   "host_matmul{mr=4 nv=6 prefetch=8 exact-tails=true low-tail=true}", "host_matmul{mr=2 nv=9 prefetch=4}"):
         assert load(text, config).kernel.workspace == "0"
         for m in (1, 13, 28):
             check(text, config, {"a": a, "b": b}, [c], {"M": m},
                   lambda x, y: x @ y.transpose(1, 0, 2).reshape(20, -1)[:, :columns])
     with pytest.raises(BuildError, match="panels of 48 columns"):
         load(text, "host_matmul{mr=6 nv=4}")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "transposed_result"])
+def test_blocks_that_fetch_the_next_rows(layout: str) -> None:
+    """Rows that end at the edge of what may be read: fetches beyond it do nothing."""
+    a_dims, b_dims, maps = LAYOUTS[layout]
+    a, b = T("f32", a_dims), T("f32", b_dims)
+    c = T("f32", ("N", "M") if layout == "transposed_result" else ("M", "N"))
+    text = matmul(a, b, c, maps, "ppr", dims=("M", "N", "K"))
+    subscripts = maps.replace(" ", "").replace(",", "|").split("|")
+    for config in ("host_matmul{mr=16 nv=1 mc=32 exact-tails=true next-rows=true}",
+                   "host_matmul{mr=3 nv=2 lanes=8 next-rows=true}", "host_matmul{mr=12 nv=1 pack=panel mc=24 next-rows=true}"):
+        for m, n, k in SIZES:
+            check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k},
+                  lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
 
 
 @pytest.mark.sampled(2)

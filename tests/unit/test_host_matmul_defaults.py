@@ -11,6 +11,7 @@ from matmul_workloads import AVX2, AVX512, described, prepacked_work
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, panel_block, register_block
 from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig, Pack, why_invalid
 from tilewright.passes.spaces.host.host_matmul_heuristics import Thresholds, default
+from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import select
 
@@ -116,7 +117,8 @@ def test_panels_from_a_distant_cache_are_narrow_and_meet_the_most_rows() -> None
     assert panel_block(1024, 16, dataclasses.replace(far, l3=DISTANT_BYTES - 1)) == (6, 4)
     assert panel_block(1024, 8, dataclasses.replace(AVX2, l3=DISTANT_BYTES)) == panel_block(1024, 8, AVX2)
     configs = default(prepacked_work("M", 32), far)[0]
-    assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(12, 2, 32)} and all(c.low_tail for c in configs if c.exact_tails)
+    assert {(c.mr, c.nv, c.prefetch) for c in configs} == {(6, 4, 8), (12, 2, 32)}
+    assert all(c.low_tail for c in configs if c.exact_tails)
     assert not any(c.low_tail for c in default(prepacked_work("M", 32), AVX512)[0])
 
 
@@ -177,3 +179,41 @@ def test_one_thread_copies_rows_for_many_panels_where_the_last_cache_is_distant(
               chosen(dataclasses.replace(far, l3=DISTANT_BYTES - 1)), chosen(far, columns=16384))
     assert not any(config.copy_rows for config in others) and others[-1].kc  # the last ones come from memory
     assert chosen(far, columns=384).copy_rows
+
+
+def test_few_rows_read_two_panels_in_turns_where_these_come_from_afar() -> None:
+    """As many rows as that leaves registers for; not of panels in the second cache, of fewer pairs than threads, nor where lines
+    come soon."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21, cores=2, threads=1)
+
+    def block(limits: HostLimits, m: int, tile: int = 32, columns: int = 2304) -> tuple[int, int]:
+        work = prepacked_work("M", tile, columns)
+        configs, root = default(work, limits)
+        chosen = configs[select(root, {"M": m}).kernel]
+        assert why_invalid(chosen, work, limits) is None
+        return chosen.mr, chosen.nv
+
+    assert [block(far, m) for m in (1, 6, 7)] == [(6, 4), (6, 4), (12, 2)]
+    narrow = dataclasses.replace(far, vector_bytes=32, vector_registers=16)
+    assert [block(narrow, m, 24) for m in (1, 2)] == [(1, 6), (4, 3)]
+    near, many = dataclasses.replace(far, l3=DISTANT_BYTES - 1), dataclasses.replace(far, threads=37, cores=37)
+    assert block(near, 1) == (1, 2) and block(many, 1) == block(far, 1, columns=512) == (12, 2)
+
+
+@pytest.mark.parametrize("columns", [12, 16, 32])
+def test_rows_that_pass_a_block_of_columns_once_fetch_the_next_ones(columns: int) -> None:
+    """Where all of them exceed the second cache, from one that is distant; not where columns are more, nor in words."""
+    far = dataclasses.replace(AVX512, l3=DISTANT_BYTES, l2=1 << 21)
+
+    def fetches(work: Workload, limits: HostLimits, m: int, k: int) -> bool:
+        configs, root = default(work, limits)
+        chosen = configs[select(root, {"M": m, "K": k}).kernel]
+        assert why_invalid(chosen, work, limits) is None
+        return chosen.next_rows
+
+    work = described("M", columns, "K")
+    assert fetches(work, far, 4096, 200) and fetches(described(4096, columns, 200), far, 4096, 200)
+    near = dataclasses.replace(far, l3=DISTANT_BYTES - 1)
+    assert not any((fetches(work, far, 64, 200), fetches(work, far, 1, 1 << 20), fetches(work, near, 4096, 200),
+                    fetches(described("M", 64, "K"), far, 4096, 200), fetches(described(64, columns, 200), far, 64, 200)))
+    assert str(why_invalid(HostMatmulConfig(8, 1, 16, next_rows=True, copy_rows=True, mc=64), work, far)).startswith("next-rows")

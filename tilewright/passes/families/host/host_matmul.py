@@ -74,7 +74,7 @@ def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps |
     taps = Taps.of(frame, plan) if config.taps else None
     plan = taps.plan if taps is not None else plan
     possible = _possible(config, plan)
-    if plan.tile % possible.columns:
+    if plan.tile % possible.columns and possible.columns % plan.tile:
         raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
     if possible.stream or possible.side > 1 or taps is not None:
         plan = replace(plan, triangle=None)
@@ -93,6 +93,8 @@ def _possible(config: HostMatmulConfig, plan: Plan) -> HostMatmulConfig:
     config = replace(config, kc=-(-config.kc // side) * side, stream=-(-config.stream // side) * side)
     if len(plan.view.k) != 1:
         config = replace(config, kc=0)
+    if len(plan.view.k) != 1 or len(plan.rows) != 1 or not plan.runs_along:
+        config = replace(config, next_rows=False)
     if plan.column in plan.view.loops_of(plan.narrow):
         config = replace(config, copy_rows=False)
     once = (plan.in_place or plan.transposed) and not plan.tile and plan.column not in plan.view.loops_of(plan.narrow)

@@ -47,6 +47,7 @@ class Block:
     unroll: steps of every set of accumulators in one turn of the innermost loop, where they divide a constant k. next_panel: the
     column whose panel is fetched on the way, so that its lines come while there are multiply-adds to do. shared_fetch: likewise
     of a prepacked panel, a line each turn, so that the first few blocks of rows share it; with it, the number of this block.
+    next_rows: rows from the first of this block to the first of the one that is fetched on the way; 0 fetches none.
     """
 
     evaluator: Evaluator
@@ -61,6 +62,7 @@ class Block:
     shared_fetch: tuple[Index, Index] | None = None
     triangle: tuple[Spans, Index, Index] | None = None
     before: Index | int = 0
+    next_rows: int = 0
 
     @property
     def step(self) -> int:
@@ -128,6 +130,7 @@ class Block:
             self._fetch_share(rows[0], i, turn, whole.const)
             for s in range(turn):
                 here, first = i + s, s % sets * size
+                self._fetch_rows(rows[0], here)
                 done[first : first + size] = self._step(at(here, each), columns, base + here, done[first : first + size])
             return done
 
@@ -207,10 +210,13 @@ class Block:
 
     def _lies_at(self, coords: Sequence[Index]) -> ir.Value:
         """The address of an element of the vector operand, which is in memory, perhaps where a table says."""
-        with self.evaluator.kept():
-            found = MemorySource.of(self.evaluator, self.plan.view.operand(self.plan.wide), [c.base for c in coords])
+        found = self._source(self.plan.wide, coords)
         assert found is not None
         return found.memory.address(list(found.coords))
+
+    def _source(self, which: int, coords: Sequence[Index]) -> MemorySource | None:
+        with self.evaluator.kept():
+            return MemorySource.of(self.evaluator, self.plan.view.operand(which), [c.base for c in coords])
 
     @property
     def _stored(self) -> ir.Type | None:
@@ -259,6 +265,21 @@ class Block:
         start = [Index(0) if d == self.plan.view.k[0] else x for d, x in enumerate(loops)]
         *outer, last = (c.base for c in self._coords(start, panel))
         llvm.intr_prefetch(self._lies_at([*outer, last + share + step * (line // turn)]), 0, 2, 1)
+
+    def _fetch_rows(self, loops: Loops, step: Index) -> None:
+        """One line of the next block of rows at each step of k: all of them by the end, since a block has no more rows than a
+        line has values."""
+        if not self.next_rows:
+            return
+        view, which = self.plan.view, self.plan.narrow
+        (row,), (k,), point = self.plan.rows, view.k, list(loops)
+        line = LINE // byte_width(ir.RankedTensorType(view.operand(which).type).element_type)
+        here = point[row]
+        assert here is not None
+        point[row], point[k] = here + self.next_rows + step % line, step // line * line
+        found = self._source(which, coords_of(view, which, point))
+        if found is not None:
+            llvm.intr_prefetch(found.memory.address(list(found.coords)), 0, 3, 1)
 
     def prefetch(self, loops: Loops, columns: Columns) -> None:
         """The lines of the row of columns that is `prefetch` values of the last k ahead, and, to the second-level cache, those of

@@ -347,6 +347,7 @@ class MatmulEmitter:
         points = box.points(unit.loops, row, height)
         if piece.rows is not None:
             block = replace(block, rows=piece.rows.block(row - unit.low))
+        block = replace(block, next_rows=height if self.config.next_rows else 0)
         if self.config.next_panel:
             after = columns.first[0] + self.config.columns
             block = replace(block, unroll=2, shared_fetch=(after, (row - unit.low) // self.config.mr))

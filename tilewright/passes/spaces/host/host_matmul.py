@@ -49,7 +49,8 @@ class HostMatmulConfig(TileConfig):
     one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
     padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
     next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
-    is read. columns_outer: all points of the shared loops meet a group of panels before the next group, for columns that data
+    is read. next_rows: each block of rows fetches the next one, a line for each value of k, for rows that pass only once.
+    columns_outer: all points of the shared loops meet a group of panels before the next group, for columns that data
     name and neighbours have in common. turned: the rows' one loop lies along the vectors, and every column of all points of the
     shared loops is a row; for columns that fill no vector.
     """
@@ -73,6 +74,7 @@ class HostMatmulConfig(TileConfig):
     taps: bool = False
     ordered: bool = shared(False)
     next_panel: bool = shared(False)
+    next_rows: bool = shared(False)
     low_tail: bool = shared(False)
     columns_outer: bool = shared(False)
     turned: bool = shared(False)
@@ -174,6 +176,8 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostMatmulConfig]:
                           by_block=by_block) for mr, nv, pack, rows, panels, by_block in tiled),
     )
     for config in (c.of_words(side) for c in every):
+        if ready and config.columns > prepacked(workload) and not (afar and config.prefetch):
+            continue
         if afar and config.exact_tails and (ready or (config.kc and config.pack is Pack.PANEL)):
             config = replace(config, low_tail=True)
         if why_invalid(config, workload, limits) is None:
@@ -195,8 +199,10 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     if config.lanes * size > limits.vector_bytes:
         return f"lanes-fit: {config.lanes} lanes of {size} bytes are wider than a {limits.vector_bytes}-byte register"
     tile = prepacked(workload)
-    if tile % config.columns or (tile and (config.stream or config.pack is Pack.PANEL)):
-        return f"prepacked-panels: panels of {tile} columns are read in place, in equal blocks, not of {config.columns}"
+    if tile % config.columns and (config.columns % tile or config.side > 1 or config.next_panel or config.taps):
+        return f"prepacked-panels: panels of {tile} columns are read in equal blocks, or several in turns, not {config.columns}"
+    if tile and (config.stream or config.pack is Pack.PANEL):
+        return "prepacked-in-place: panels are read where they lie, with whole sums"
     packed, side = packed_word(workload), config.side
     if side > 1 and (packed != side if tile else side > word_of(workload, limits)):
         return f"words: the target, the element types or the layout have no products of {side} values at once"
@@ -218,6 +224,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return budget
     if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
         return "next-panel: it is fetched of prepacked panels of a known depth, one value of k at a time, and nothing else is"
+    if config.next_rows and not _fetches_rows(config, workload):
+        return "next-rows: rows are no single loop along k in memory, of values as few to a block as fit a line, read in place"
     if config.low_tail and not config.exact_tails:
         return "low-tail: rows left over are blocks of a power of two each"
     if config.columns_outer and (config.stream or not names_columns(workload)):
@@ -263,6 +271,15 @@ def _tiles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> 
     if prepacked(workload) and not (workload.size("k").divisible_by(TILE_ROWS * side) and depth[-1].divisible_by(side)):
         return f"tiles-of-k: prepacked columns have no multiple of {TILE_ROWS * side} values of k"
     return None
+
+
+def _fetches_rows(config: HostMatmulConfig, workload: Workload) -> bool:
+    """Can blocks of rows be fetched, a line for each value of k?"""
+    gemm, copied = Gemm.of(workload), config.copy_rows or config.kc or config.side > 1
+    if gemm is None or copied or config.stream or config.tiles or config.taps or config.turned or len(gemm.rows) != 1:
+        return False
+    along = gemm.last is not None and gemm.a.source is not None and gemm.a.linear_axis(gemm.last) == gemm.a.unit_axis
+    return along and [loop.role for loop in workload.loops].count("k") == 1 and config.mr * gemm.a.dtype.bytes <= LINE
 
 
 @told_once

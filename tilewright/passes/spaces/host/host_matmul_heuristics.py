@@ -21,6 +21,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     word_of,
 )
 from tilewright.passes.spaces.host.host_matmul_line import PAGE, WAYS, with_columns_of_a_line
+from tilewright.passes.spaces.host.host_matmul_next_rows import with_next_rows
 from tilewright.passes.spaces.host.host_matmul_reading import Reading
 from tilewright.passes.spaces.host.host_matmul_thresholds import Thresholds
 from tilewright.passes.spaces.host.host_matmul_turned import with_turned
@@ -36,6 +37,7 @@ _FAR_PIECE = 24  # vectors of a piece of columns that streams from memory past s
 _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
 _WIDE = (4, 6)  # block whose sums are written as long pieces of rows, in 32 registers
 _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
+_TURNS_AHEAD = 8  # values of k that prepacked panels in turns are fetched ahead
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
@@ -118,6 +120,7 @@ class _Defaults:
         if not found or otherwise.copy_rows or otherwise.stream:
             choice = self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
             choice = with_columns_of_a_line(self.workload, self.limits, choice)
+            choice = with_next_rows(self.workload, self.limits, choice)
             return with_turned(self.workload, self.limits, choice, self.at.chunk_rows)
         many = self._tapped(otherwise)
         if self._taps_pay(0):
@@ -212,7 +215,8 @@ class _Defaults:
         """Panels of few rows are one stream. Where words of the rows are made on the way, copies of them serve several panels.
         Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
         a line and a half. One row of columns of a cache that is not distant is left to the hardware's fetches; lines of a
-        distant cache are asked for earlier. Half vectors where a panel is none of whole ones, as of indices that no other family
+        distant cache are asked for earlier, and for as few rows as that leaves registers for, two panels in turns. Half vectors
+        where a panel is none of whole ones, as of indices that no other family
         built."""
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
@@ -232,7 +236,20 @@ class _Defaults:
         if least >= self.at.shared_rows and self._beyond(limits.l2) and why_invalid(
                 shared := replace(few, next_panel=True), self.workload, limits) is None:
             few = shared
+        lone = lone or self._with_panels_in_turns(few)
         return [*lone, (self.at.panel_rows, self._divided(few))], self._with_copied_rows(many) or self._divided(many)
+
+    def _with_panels_in_turns(self, few: HostMatmulConfig) -> list[tuple[int, HostMatmulConfig]]:
+        """Two prepacked panels at a time for as few rows as that leaves registers for, of a distant cache or from beyond it: two
+        streams come faster than one, and are asked for shortly before they are read. Where all threads have such a pair."""
+        limits, workload, nv = self.limits, self.workload, 2 * few.nv
+        found = replace(few, mr=rows_beside(nv, limits), nv=nv, prefetch=_TURNS_AHEAD)
+        threads, least = limits.threads or limits.cores, self.extents.rows.evaluate(dict.fromkeys(workload.dims, 1))
+        shared_line = found.columns * self.extents.element_bytes % LINE != 0
+        if shared_line or least > found.mr or (self.extents.columns.constant or 0) < threads * found.columns:
+            return []
+        valid = self._is_distant and self._beyond(limits.l2) and why_invalid(found, workload, limits) is None
+        return [(found.mr, found)] if valid else []
 
     def _with_copied_rows(self, config: HostMatmulConfig) -> HostMatmulConfig | None:
         """With the rows of a unit copied for all panels, where k is one loop and lines of the last cache are distant: as fast

@@ -15,6 +15,7 @@ import pytest
 from tilewright.runtime.call import results
 from tilewright.runtime.device import TABLE_WORDS
 from tilewright.runtime.errors import DeviceError, DTypeError, OptionError, ShapeError
+from tilewright.runtime.limits import LINE
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.dispatch import DispatchTable, Leaf, Split
 from tilewright.runtime.program.kernel import MicroKernel
@@ -87,6 +88,16 @@ def test_results_are_fresh_arrays_of_the_right_shape() -> None:
     np.testing.assert_array_equal(y, 2 * x)
     np.testing.assert_array_equal(z, 2 * x + 2)
     assert y.dtype == np.float32 and type(y) is np.ndarray
+
+
+@pytest.mark.parametrize("count", [results.LARGE // 4 - 1, results.LARGE // 4, 100_001])
+def test_large_results_of_calls_through_python_begin_at_a_line(count: int) -> None:
+    fn = function(program([(F, ("T",))], [(F, ("T",))], [DimInfo("T", 0, 1 << 20)]), double)
+    x = np.arange(count, dtype=">f4")
+    made = [fn(x) for _ in range(3)]
+    for y in made:
+        np.testing.assert_array_equal(y, 2 * x.astype(np.float32))
+        assert type(y) is np.ndarray and y.flags.writeable and (y.nbytes < results.LARGE or results.address(y) % LINE == 0)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ from call_harness import Body, F, T, a, compiled, f32, spied, vector
 
 from tilewright.compiler.host.call_path import call_path_ir
 from tilewright.runtime.call import python_abi
+from tilewright.runtime.call.results import LARGE
 from tilewright.runtime.errors import DeviceError, OptionError, ShapeError
 from tilewright.runtime.host.elf import load_object
 from tilewright.runtime.host.host_cpu import machine
 from tilewright.runtime.host.host_target import lowest_level
 from tilewright.runtime.host.object_code import emit_object
+from tilewright.runtime.limits import LINE
 from tilewright.runtime.load.function import CompiledFunction
 from tilewright.runtime.program.program import Argument, Check, Constant, DimInfo, Program
 from tilewright.runtime.shape import Expr
@@ -268,9 +270,28 @@ def test_failures_are_raised_by_python(forwarded: list[Any]) -> None:
         fn(a(3), a(3))
 
 
+@pytest.mark.parametrize("element", [F, F64, DType.I8, DType.F16])
+def test_large_results_begin_at_a_line(element: DType, forwarded: list[Any]) -> None:
+    """Inside an array of their own, which lives as long as they do, and whose references and those to element types are kept."""
+    fn = compiled([(F, ("T",))], [(element, ("T", "3"))], [DimInfo("T", 0, 1 << 20)])
+    dtypes = np.dtype(np.uint8), element.numpy
+    held = [sys.getrefcount(d) for d in dtypes]
+    kept = []
+    for rows in (0, 1, 5461, 5462, 21845, 21846, 100_001):
+        made = fn(a(rows))
+        assert type(made) is np.ndarray and made.shape == (rows, 3) and made.dtype is element.numpy
+        assert made.flags.c_contiguous and made.flags.writeable and made.flags.aligned
+        assert made.nbytes < LARGE or made.__array_interface__["data"][0] % LINE == 0
+        made[...] = 1
+        kept.append(made)
+    assert all((made == 1).all() for made in kept) and not forwarded
+    del kept, made
+    assert held == [sys.getrefcount(d) for d in dtypes]
+
+
 def test_no_memory_for_a_result_is_a_memory_error(forwarded: list[Any]) -> None:
     fn = compiled([(F, ("T",))], [(F, ("T", "1099511627776", "65536")), (F, ("T",))], [DimInfo("T", 1, 4)])
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match=r"shape \(2, 1099511627776, 65536\) and data type float32"):
         fn(a(2))
     assert not forwarded
 

@@ -171,8 +171,8 @@ class NumpyText(ArrayText):
     def make(self, shape: Sequence[Value], argument: Argument, number: int, slot: int) -> Value:
         self._stored_shape(shape)
         dtype = self.word(number)
-        self.do(f"call void {self.word('incref')}(ptr {dtype})")  # PyArray_Empty takes a reference over
-        made = self.value(f"call ptr {self.word('empty')}(i32 {len(shape)}, ptr %shape, ptr {dtype}, i32 0)")
+        self.do(f"call void {self.word('incref')}(ptr {dtype})")
+        made = self.value(f"call ptr @fresh(i32 {len(shape)}, ptr %shape, ptr {dtype}, i64 {argument.dtype.bytes})")
         self.store(made, "ptr", "%made", 8 * slot)
         self._leave(self.value(f"icmp eq ptr {made}, null"), "failed")
         return self.load(made, DATA, "ptr")

@@ -17,6 +17,7 @@ from tilewright.compiler.builder.llvm_text import Value, fits
 from tilewright.compiler.host.call_arrays import ArrayText, Given, MemoryRange, NumpyText, Seen, TorchText
 from tilewright.compiler.host.call_blocks import ROOM
 from tilewright.compiler.host.call_body import LARGEST_DIM, CallPath
+from tilewright.compiler.host.call_fresh import FRESH
 from tilewright.compiler.host.call_helpers import COPIES, KEYWORDS, ROWS_APART, TENSOR, head
 from tilewright.compiler.host.call_jagged import PACKED, jagged_ir, takes_jagged
 from tilewright.compiler.host.call_tables import MOST, TablePath, takes_tables
@@ -52,8 +53,8 @@ def call_path_ir(program: Program, work: Sequence[tuple[Expr, Expr]], arch: str 
         return ""
     tensors = [argument for *_, argument in binder.tensors]
     arrays = [*tensors, *program.outputs]
-    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, ROWS_APART, KEYWORDS, count_ir(len(program.dims)),
-             is_in_ir(arch or machine())]
+    parts = [head(len(WORDS) + len(arrays) + len(program.constants)), COPIES, ROWS_APART, FRESH, KEYWORDS,
+             count_ir(len(program.dims)), is_in_ir(arch or machine())]
     entry = ENTRY
     if takes_jagged(program):
         parts.append(jagged_ir(program, ENTRY))

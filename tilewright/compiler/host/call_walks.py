@@ -213,8 +213,9 @@ array_of_numpy:
   %dtype = load ptr, ptr %words
   %incref = {_word("incref")}
   call void %incref(ptr %dtype)
-  %empty = {_word("empty")}
-  %fresh = call ptr %empty(i32 %rank32, ptr %shape, ptr %dtype, i32 0)
+  %each_at = getelementptr i8, ptr %row, i64 24
+  %each = load i64, ptr %each_at
+  %fresh = call ptr @fresh(i32 %rank32, ptr %shape, ptr %dtype, i64 %each)
   store ptr %fresh, ptr %object_at
   %no_array = icmp eq ptr %fresh, null
   br i1 %no_array, label %failed, label %filled

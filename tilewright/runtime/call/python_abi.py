@@ -24,6 +24,7 @@ from tilewright.runtime.once import once
 TYPE, LENGTH = 8, 16
 DATA, RANK, EXTENTS, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
 CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # NPY_ARRAY_* bits of the flags
+WRITEABLE_ARRAY = CONTIGUOUS | ALIGNED | WRITEABLE
 
 # The words of the table that every program has, in order.
 WORDS = (
@@ -36,6 +37,9 @@ WORDS = (
 TORCH_WORDS = ("tensor", "parameter", "exchange", "requires_grad", "is_neg", "grad_enabled")
 MORE_WORDS = ("threads_keyword", "get_attribute", "clear_error", "none", "true", *TORCH_WORDS)
 
+# The words of a table of its own, which artifacts from before it do not have.
+ARRAY_WORDS = ("new_array", "set_base", "byte")
+
 _FUNCTIONS = {
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
@@ -47,9 +51,11 @@ _FUNCTIONS = {
     "long_value": "PyLong_AsLongLongAndOverflow",
     "float_value": "PyFloat_AsDouble",
 }
-# PyArray_GetNDArrayCVersion, PyArray_NewCopy, PyArray_Empty in NumPy's table of C functions
-_NUMPY_VERSION, _NUMPY_COPY, _NUMPY_EMPTY = 0, 85, 184
+# In NumPy's table of C functions: PyArray_GetNDArrayCVersion, PyArray_NewCopy, PyArray_NewFromDescr, PyArray_Empty,
+# PyArray_SetBaseObject
+_NUMPY_VERSION, _NUMPY_COPY, _NUMPY_NEW, _NUMPY_EMPTY, _NUMPY_SET_BASE = 0, 85, 94, 184, 282
 
+_BYTE = np.dtype(np.uint8)
 _VECTORCALL_FLAG = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
 _DEFAULT_FLAGS = 1 << 18  # Py_TPFLAGS_DEFAULT
 _MEMBERS_SLOT = 72  # Py_tp_members
@@ -239,6 +245,13 @@ def fill(table: int, words: dict[str, int], rest: Sequence[int]) -> None:
 def fill_copy(at: int) -> None:
     """Write the address of NumPy's function that copies an array."""
     ctypes.c_uint64.from_address(at).value = word(_numpy_table(), 8 * _NUMPY_COPY)
+
+
+def fill_arrays(table: int) -> None:
+    """Write ARRAY_WORDS, "new_array" last, which the others are read after."""
+    words = (word(_numpy_table(), 8 * _NUMPY_NEW), word(_numpy_table(), 8 * _NUMPY_SET_BASE), id(_BYTE))
+    for index, value in reversed(list(enumerate(words))):
+        ctypes.c_uint64.from_address(table + 8 * index).value = value
 
 
 def fill_more(table: int, words: dict[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,8 +15,10 @@ from tilewright.runtime.call.binder import Bound, describe
 from tilewright.runtime.call.interop import Array, result_view
 from tilewright.runtime.call.python_abi import DATA, is_supported
 from tilewright.runtime.errors import DTypeError, ShapeError
+from tilewright.runtime.limits import LINE
 from tilewright.runtime.program.program import Program
 
+LARGE = 1 << 16  # bytes of a result, from which it begins at a line
 FEW = 32  # arrays whose pairs are looked at one by one
 _pointer_at = ctypes.c_void_p.from_address
 
@@ -77,7 +80,7 @@ class Results:
     def _empty(self, bound: Bound, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, Any]:
         """Memory for a result, and the object to return for it."""
         try:
-            made = np.empty(shape, dtype)
+            made = _at_line(shape, dtype)
         except ValueError as error:  # more bytes than addresses
             raise ShapeError(f"a result has the shape {shape}, which no memory holds ({error}); call with smaller shapes"
                              ) from None
@@ -168,6 +171,18 @@ def _apart(spans: Sequence[tuple[int, int]]) -> set[int]:
             found.add(number)
         reached = max(reached, end)
     return found
+
+
+def _at_line(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that begins at a line, as native calls make it: where it is large, inside another one."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    try:
+        room = np.empty(size + LINE - 1, np.uint8)
+    except MemoryError:
+        return np.empty(shape, dtype)  # which says what was wanted
+    return np.ndarray(shape, dtype, room, -address(room) % LINE)
 
 
 def _span(array: Array) -> tuple[int, int]:

@@ -1,10 +1,11 @@
 """Gives a loaded function its native entry: the code that takes a call without Python (compiler/host/call_path.py emits it).
 
-Five symbols of a program's binder object:
+Six symbols of a program's binder object:
   `PyObject *tw_enter(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)`, a `vectorcallfunc`
   `uint64_t tw_words[]`, which `attach` fills: python_abi.WORDS, then the dtype object of each tensor input and of each
       result, then the address of each constant
   `uint64_t tw_more_words[]`: python_abi.MORE_WORDS
+  `uint64_t tw_array_words[]`: python_abi.ARRAY_WORDS
   `uint64_t tw_copy`: the function of NumPy that copies an array
   `int64_t *tw_counts`: where calls are counted by their shape (runtime/call/shape_counts.py); null: nowhere
 and, of programs that take tw.Jagged natively (compiler/host/call_jagged.py), `uint64_t tw_jagged_words[]`: JAGGED_WORDS.
@@ -14,6 +15,7 @@ the program nests its arguments or results, calls reach it from Python, flat (`C
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 
@@ -24,6 +26,7 @@ from tilewright.runtime.call.python_abi import (
     builtin,
     callable_type,
     fill,
+    fill_arrays,
     fill_copy,
     fill_more,
     is_supported,
@@ -36,6 +39,7 @@ from tilewright.runtime.host.host_caller import HostCaller
 from tilewright.runtime.program.program import Program
 
 ENTRY, TABLE, MORE_TABLE, COPY = "tw_enter", "tw_words", "tw_more_words", "tw_copy"
+ARRAY_TABLE = "tw_array_words"
 JAGGED_TABLE, JAGGED_WORDS = "tw_jagged_words", ("jagged", "generic_alloc")
 OFFSETS, VALUES = 16, 24  # bytes of the slots of a tw.Jagged
 
@@ -67,6 +71,8 @@ def attach(caller: HostCaller) -> tuple[object, ...]:
     caller.more_table = caller.code.address(MORE_TABLE)
     fill_more(caller.more_table, more_words())
     fill_copy(caller.code.address(COPY))
+    with contextlib.suppress(KeyError):  # an artifact from before there was this table
+        fill_arrays(caller.code.address(ARRAY_TABLE))
     if caller.ragged is not None:
         _fill_jagged(caller)
     caller.native = builtin(caller.code.address(ENTRY))

@@ -228,6 +228,17 @@ def test_blocks_that_fetch_the_next_rows(layout: str) -> None:
                   lambda x, y: np.einsum(f"{subscripts[0]},{subscripts[1]}->{subscripts[2]}", x, y))
 
 
+@pytest.mark.parametrize("element,lanes", [("f32", 16), ("f32", 8), ("f64", 8), ("i32", 16), ("f32", 4), ("f64", 2)])
+@pytest.mark.parametrize("rows,columns", [(6, 4), (3, 4), (3, 8), (2, 2), (5, 1), (1, 4)])
+def test_dot_products_of_several_rows(element: str, lanes: int, rows: int, columns: int) -> None:
+    """Also of fewer rows, columns and values of k than a block, and of more than a unit."""
+    a, b, c = T(element, ("M", "K")), T(element, ("N", "K")), T(element, ("M", "N"))
+    text = matmul(a, b, c, LAYOUTS["nt"][2], "ppr", dims=("M", "N", "K"))
+    config = f"host_matmul{{mr={rows} nv=2 lanes={lanes} mc={2 * rows} exact-tails=true low-tail=true stream={columns}}}"
+    for m, n, k in (*SIZES, (6, 64, 64), (25, 37, 100)):
+        check(text, config, {"a": a, "b": b}, [c], {"M": m, "N": n, "K": k}, lambda x, y: x @ y.T, parts=3)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("op,steps,config", list(AllPairs([
     ["nhwc_hwcf", "nhwc_fhwc", "nchw_fchw", "ngchw_gfchw", "depthwise_nhwc_hwc"], [(1, 1), (2, 1), (1, 2)],
@@ -410,6 +421,6 @@ def test_transposed_weights_are_dot_products_for_few_rows_then_panels(limits: Ho
     work = described("M", columns, 768 if columns == 776 else columns, transposed=True)
     configs, root = default(work, limits)
     assert [why_invalid(c, work, limits) for c in configs] == [None] * len(configs)
-    kernels = [configs[select(root, {"M": m, "N": columns, "K": 768}).kernel] for m in (1, 3, 4, 100)]
-    assert [bool(c.stream) for c in kernels] == [True, True, False, False]
+    kernels = [configs[select(root, {"M": m, "N": columns, "K": 768}).kernel] for m in (1, 3, 12, 13, 100)]
+    assert [bool(c.stream) for c in kernels] == [True, True, True, False, False]
     assert columns == 776 or columns % kernels[0].columns == 0

@@ -217,3 +217,19 @@ def test_rows_that_pass_a_block_of_columns_once_fetch_the_next_ones(columns: int
     assert not any((fetches(work, far, 64, 200), fetches(work, far, 1, 1 << 20), fetches(work, near, 4096, 200),
                     fetches(described("M", 64, "K"), far, 4096, 200), fetches(described(64, columns, 200), far, 64, 200)))
     assert str(why_invalid(HostMatmulConfig(8, 1, 16, next_rows=True, copy_rows=True, mc=64), work, far)).startswith("next-rows")
+
+
+@pytest.mark.parametrize(("limits", "rows"), [(AVX512, 6), (AVX2, 3)])
+def test_a_few_rows_share_transposed_columns_that_exceed_the_first_cache(limits: HostLimits, rows: int) -> None:
+    def chosen(m: int, depth: int = 768) -> HostMatmulConfig:
+        work = described("M", 64, depth, transposed=True)
+        configs, root = default(work, limits)
+        found = configs[select(root, {"M": m}).kernel]
+        assert why_invalid(found, work, limits) is None
+        return found
+
+    assert (chosen(1).stream > 0, chosen(1).mr) == (True, 1)
+    assert {(c.mr, c.stream, c.mc) for c in map(chosen, (2, 7, 12))} == {(rows, 4, 12)}
+    assert (chosen(13).stream, chosen(13).pack) == (chosen(2, 64).stream, chosen(2, 64).pack) == (0, Pack.PANEL)
+    too_many = HostMatmulConfig(rows + 1, 2, 8, stream=4, mc=rows + 1)
+    assert str(why_invalid(too_many, described(8, 64, 768, transposed=True), limits)).startswith("register-budget")

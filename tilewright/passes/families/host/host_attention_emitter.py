@@ -237,7 +237,7 @@ class AttentionEmitter:
 
         def some(at: Index) -> None:
             for i, point in enumerate(points):
-                def store(key: Index, value: ir.Value, _: ir.Value | None, row: int = i) -> None:
+                def store(_point: Loops, key: Index, value: ir.Value, _mask: ir.Value | None, row: int = i) -> None:
                     self.scores.store(value, [Index(row), Index.ramp(key - span.first, self.config.lanes)])
 
                 dot.row(point, span.first + at, span.count - at, store)

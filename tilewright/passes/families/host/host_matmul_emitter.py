@@ -271,19 +271,18 @@ class MatmulEmitter:
     def _stream(self, loops: Loops, first: Index, left: Index, low: Index, high: Index) -> None:
         """A chunk of rows, or one row after the other, with sums in the workspace; dot products where columns are transposed."""
         block = Block(self.kernel.evaluator, self.plan, self.config, None)
-
-        def dot(i: Index) -> None:
-            point = self._points(loops, i, 1)[0]
-            Dot(block).row(point, first, left, lambda column, value, mask: self._store(point, column, value, mask))
+        if self.plan.transposed:
+            Dot(block).rows(lambda row, height: self._points(loops, row, height), low, high, first, left, self._store)
+            return
 
         def rows(low: Index, high: Index, alone: bool) -> None:
             sums, count = self._memory("block", self.config.columns), left.min(self.config.columns)
             Stream(block, sums, self._points, low, high, first, count, alone).run(loops, self._store)
 
-        if self.config.mc and not self.plan.transposed:
+        if self.config.mc:
             rows(low, high, alone=False)
         else:
-            loop(low, high, 1, dot if self.plan.transposed else lambda i: rows(i, i + 1, alone=True), index=self.kernel.index)
+            loop(low, high, 1, lambda i: rows(i, i + 1, alone=True), index=self.kernel.index)
 
     def _full(self) -> bool | None:
         """Are all panels full, or none? None: it depends on the panel."""

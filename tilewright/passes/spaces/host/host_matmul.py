@@ -39,8 +39,9 @@ class HostMatmulConfig(TileConfig):
     left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. low_tail: so
     are a few, which else share two blocks with the rows before them, since a low block takes as long as reading its columns;
     where these come from afar the block before waits for them, and has more to do meanwhile the more rows it has. stream: the
-    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass (dot
-    products of one row along k where the columns are transposed); 0 keeps them in registers. kc: values of k in a piece, 0 for
+    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass; where the
+    columns are transposed these are dot products along k, of one row, or of mr rows with so many columns at a time; 0 keeps them in
+    registers. kc: values of k in a piece, 0 for
     all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
     workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
     values of k at once. tiles: 16 rows by 16 columns by 16 such words at once, of copied rows and of columns that
@@ -219,7 +220,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     sums = max(1, config.mc) * config.columns * size
     if config.stream and sums > limits.l1 // (2 if config.mc else 4):
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
-    budget = _tiles(config, workload, limits) if config.tiles else over_budget(config.mr, config.nv, limits, config.stream)
+    budget = _tiles(config, workload, limits) if config.tiles else _registers(config, extents, limits)
     if budget is not None:
         return budget
     if config.next_panel and (not tile or side > 1 or config.prefetch or config.taps or extents.depth.constant is None):
@@ -271,6 +272,13 @@ def _tiles(config: HostMatmulConfig, workload: Workload, limits: HostLimits) -> 
     if prepacked(workload) and not (workload.size("k").divisible_by(TILE_ROWS * side) and depth[-1].divisible_by(side)):
         return f"tiles-of-k: prepacked columns have no multiple of {TILE_ROWS * side} values of k"
     return None
+
+
+def _registers(config: HostMatmulConfig, extents: Extents, limits: HostLimits) -> str | None:
+    """The rule of registers that the configuration breaks, or None."""
+    if config.stream and extents.transposed and config.mr > 1:
+        return over_budget(config.stream, config.mr, limits)  # a column at a time meets a vector of each row
+    return over_budget(config.mr, config.nv, limits, config.stream)
 
 
 def _fetches_rows(config: HostMatmulConfig, workload: Workload) -> bool:

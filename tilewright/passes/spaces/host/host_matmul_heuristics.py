@@ -38,6 +38,7 @@ _ACROSS_PANELS = 32  # panels that copied rows serve, on few cores
 _WIDE = (4, 6)  # block whose sums are written as long pieces of rows, in 32 registers
 _TALL = (8, 3)  # block of rows and vectors for columns that are read in place, in 32 registers
 _TURNS_AHEAD = 8  # values of k that prepacked panels in turns are fetched ahead
+_DOT_VECTORS = 4  # of columns in a work unit of dot products of several rows, for there to be many units
 _BESIDE = 16  # panels of short pieces of k in turns, at most
 _TILED_PANELS = 16  # of a work unit of tiles, at most
 _UNTILED_BYTES = (6, 11)  # rows, up to which bytes are multiplied in fours where there are tiles: prepacked, and copied
@@ -285,7 +286,7 @@ class _Defaults:
     def _of_columns(self, block: tuple[int, int]) -> Cases:
         """One row streams. A few rows stream, some more read the columns in place, and the others copy them, as the model of
         `host_matmul_reading` says, which knows the caches of the CPU. Transposed columns are copied; where they exceed the first
-        cache from four rows on, and are dot products until then. Words made of rows are copied from 16 rows on. With 16 registers
+        cache and rows are few, they are summed by dot products. Words made of rows are copied from 16 rows on. With 16 registers
         of 32 bytes, blocks of 4 x 3 read their rows once for more columns than those of 6 x 2, which transposed columns of any
         number keep, since they leave single vectors less often; where rows of columns are a few lines, which are fetched ahead
         in one stream, copying pays from 32 rows on, or, in whole blocks of 2 x 4 whose panel fits the first cache, from 8. With
@@ -324,8 +325,7 @@ class _Defaults:
             return [*cases, (at.across_rows, panel)], replace(panel, copy_rows=True, mc=max(8 * panel.mr, rows), panels=panels)
         if transposed and not words:
             far = depth * (columns or 0) * size > limits.l1
-            dots = at.transposed_rows if far else 1
-            return [(dots, replace(one, nv=_even(-(-(columns or 0) // lanes), one.nv)) if far else one)], panel
+            return self._dots(one) if far else [(1, one)], panel
         blocked = narrow and (mr, nv) in ((4, 3), (2, 4))
         if self.widens_rows and not transposed and panel.copy_rows:
             return [(1, one), (at.widened_rows, in_place)], panel
@@ -337,6 +337,17 @@ class _Defaults:
         if blocked:
             most, in_place = at.narrow_rows if nv == 3 else at.narrow_block_rows, replace(in_place, prefetch=0)
         return [(1, one), *([(most, in_place)] if most > 1 else [])], panel
+
+    def _dots(self, one: HostMatmulConfig) -> list[tuple[int, HostMatmulConfig]]:
+        """Dot products of one row, and of a few that share the columns: six rows by four columns of these have their sums in 32
+        registers, three by four in 16."""
+        vectors, most = math.ceil((self.extents.columns.constant or 0) / self.lanes), self.at.transposed_rows
+        mr = 6 if self.limits.vector_registers >= 32 else 3
+        several = replace(one, mr=mr, nv=_even(vectors, min(vectors, _DOT_VECTORS)), stream=4, mc=math.ceil(most / mr) * mr,
+                          prefetch=0, exact_tails=True, low_tail=True)
+        one = replace(one, nv=_even(vectors, one.nv))
+        shared = most > 1 and why_invalid(several, self.workload, self.limits) is None
+        return [(1, one), (most, several)] if shared else [(most, one)]
 
     def _rows_across(self, panel: HostMatmulConfig) -> bool:
         """Is the factor that rows differ in contiguous along them, one loop as k is, so that the rows of a block are copied side

@@ -48,10 +48,9 @@ class Thresholds:
                                  results=_AVX2)
     narrow_block_rows: int = threshold(7, unit="rows, up to which such columns are read in place by 2 x 4", operator="bmm_nn",
                                        results=_AVX2)
-    transposed_rows: int = threshold(3, unit="rows, up to which dot products with transposed columns are taken one by one",
+    transposed_rows: int = threshold(12, unit="rows, up to which transposed columns are not copied but summed by dot products",
                                      operator="dense_768x768_nk_argument",
-                                     results="not kept: three and four rows beside copied panels at 768, 1024 and 2048 on a CPU "
-                                             "with AVX-512, and by its AVX2 alone")
+                                     results="xeon6-avx512.md: two to 48 rows by dot products and by copied panels, also by AVX2")
     piece_bytes: int = threshold(2048, unit="bytes of k in a piece", operator="matmul_8192x768", results=_WITH)
     distant_bytes: int = threshold(DISTANT_BYTES, unit="bytes of a last cache that many cores share, whose lines take long to "
                                                   "come", operator="dense_768x768_argument", results=_XEON)

@@ -130,7 +130,7 @@ class Block:
             self._fetch_share(rows[0], i, turn, whole.const)
             for s in range(turn):
                 here, first = i + s, s % sets * size
-                self._fetch_rows(rows[0], here)
+                self._fetch_rows(rows[0], low, here)
                 done[first : first + size] = self._step(at(here, each), columns, base + here, done[first : first + size])
             return done
 
@@ -266,9 +266,9 @@ class Block:
         *outer, last = (c.base for c in self._coords(start, panel))
         llvm.intr_prefetch(self._lies_at([*outer, last + share + step * (line // turn)]), 0, 2, 1)
 
-    def _fetch_rows(self, loops: Loops, step: Index) -> None:
-        """One line of the next block of rows at each step of k: all of them by the end, since a block has no more rows than a
-        line has values."""
+    def _fetch_rows(self, loops: Loops, low: Index, step: Index) -> None:
+        """One line of the next block of rows at each step of k, from `low` on: all of them by the end, since a block has no more
+        rows than a line has values."""
         if not self.next_rows:
             return
         view, which = self.plan.view, self.plan.narrow
@@ -276,7 +276,7 @@ class Block:
         line = LINE // byte_width(ir.RankedTensorType(view.operand(which).type).element_type)
         here = point[row]
         assert here is not None
-        point[row], point[k] = here + self.next_rows + step % line, step // line * line
+        point[row], point[k] = here + self.next_rows + step % line, low + step // line * line
         found = self._source(which, coords_of(view, which, point))
         if found is not None:
             llvm.intr_prefetch(found.memory.address(list(found.coords)), 0, 3, 1)

@@ -39,21 +39,19 @@ class HostMatmulConfig(TileConfig):
     left over are one block of their own height, which reads the columns once, instead of blocks of 8, 4, 2 and 1. low_tail: so
     are a few, which else share two blocks with the rows before them, since a low block takes as long as reading its columns;
     where these come from afar the block before waits for them, and has more to do meanwhile the more rows it has. stream: the
-    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass; where the
-    columns are transposed these are dot products along k, of one row, or of mr rows with so many columns at a time; 0 keeps them in
-    registers. kc: values of k in a piece, 0 for
-    all; it applies to one k loop. panels: panels of columns in one work unit. copy_rows: a chunk of rows is copied to the
-    workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words of two or four
-    values of k at once. tiles: 16 rows by 16 columns by 16 such words at once, of copied rows and of columns that
-    are copied or prepacked. by_block: the rows of a block of tiles are copied right before
-    all panels of a unit are multiplied by them. taps: the places of a window are taken
-    one after the other, each for the rows that it reads no zero padding for; what a filter's infinities and NaN would make of
-    padding is not computed. ordered: every sum is one chain over k, so that its order does not depend on the height of its block.
-    next_panel: the first blocks of rows of a prepacked panel fetch the next one, which the hardware does not begin with before it
-    is read. next_rows: each block of rows fetches the next one, a line for each value of k, for rows that pass only once.
-    columns_outer: all points of the shared loops meet a group of panels before the next group, for columns that data
-    name and neighbours have in common. turned: the rows' one loop lies along the vectors, and every column of all points of the
-    shared loops is a row; for columns that fill no vector.
+    sums of nv vectors, of one row or of a chunk of them, stay in the workspace while so many values of k at a time pass; where
+    the columns are transposed these are dot products along k, of one row, or of mr rows with so many columns at a time; 0 keeps
+    them in registers. kc: values of k in a piece, 0 for all; it applies to one k loop. panels: panels of columns in one work
+    unit. copy_rows: a chunk of rows is copied to the workspace, as [row][k]. pairs, quads: bf16 or bytes are multiplied in words
+    of two or four values of k at once. tiles: 16 rows by 16 columns by 16 such words at once, of copied rows and of columns that
+    are copied or prepacked. by_block: the rows of a block of tiles are copied right before all panels of a unit are multiplied by
+    them. taps: the places of a window are taken one after the other, each for the rows that it reads no zero padding for; what a
+    filter's infinities and NaN would make of padding is not computed. ordered: every sum is one chain over k, so that its order
+    does not depend on the height of its block. next_panel: the first blocks of rows of a prepacked panel fetch the next one,
+    which the hardware does not begin with before it is read. next_rows: each block of rows fetches the next one, a line for each
+    value of k, for rows that pass only once. columns_outer: all points of the shared loops meet a group of panels before the next
+    group, for columns that data name and neighbours have in common. turned: the rows' one loop lies along the vectors, and every
+    column of all points of the shared loops is a row; for columns that fill no vector.
     """
 
     family: ClassVar[str] = "host_matmul"

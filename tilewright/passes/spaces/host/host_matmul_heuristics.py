@@ -217,8 +217,7 @@ class _Defaults:
         Columns of a block that are no whole lines are not fetched ahead: a fetch takes the place of a load, and two would serve
         a line and a half. One row of columns of a cache that is not distant is left to the hardware's fetches; lines of a
         distant cache are asked for earlier, and for as few rows as that leaves registers for, two panels in turns. Half vectors
-        where a panel is none of whole ones, as of indices that no other family
-        built."""
+        where a panel is none of whole ones, as of indices that no other family built."""
         extents, limits, side, tile = self.extents, self.limits, self.side, prepacked(self.workload)
         lanes = self.lanes if tile % self.lanes == 0 else self.lanes // 2
         nv = next((n for n in (block[1], 4, 3, 2) if tile % (n * lanes) == 0), 1)
@@ -347,7 +346,7 @@ class _Defaults:
                           prefetch=0, exact_tails=True, low_tail=True)
         one = replace(one, nv=_even(vectors, one.nv))
         shared = most > 1 and why_invalid(several, self.workload, self.limits) is None
-        return [(1, one), (most, several)] if shared else [(most, one)]
+        return [(1, one), (most, several)] if shared else [(1, one)]
 
     def _rows_across(self, panel: HostMatmulConfig) -> bool:
         """Is the factor that rows differ in contiguous along them, one loop as k is, so that the rows of a block are copied side

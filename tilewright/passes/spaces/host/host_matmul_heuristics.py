@@ -343,7 +343,7 @@ class _Defaults:
         vectors, most = math.ceil((self.extents.columns.constant or 0) / self.lanes), self.at.transposed_rows
         mr = 6 if self.limits.vector_registers >= 32 else 3
         several = replace(one, mr=mr, nv=_even(vectors, min(vectors, _DOT_VECTORS)), stream=4, mc=math.ceil(most / mr) * mr,
-                          prefetch=0, exact_tails=True, low_tail=True)
+                          prefetch=0, exact_tails=True)
         one = replace(one, nv=_even(vectors, one.nv))
         shared = most > 1 and why_invalid(several, self.workload, self.limits) is None
         return [(1, one), (most, several)] if shared else [(1, one)]

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 from search_surfaces import Clock, dense_task, matmul_seconds
 
 from tilewright.compiler.tuning.operator_tuning import best_known
 from tilewright.passes.spaces.family_registry import config_text, parse_config
+from tilewright.passes.spaces.host.host_matmul import HostMatmulConfig
 from tilewright.passes.spaces.workload import Workload
+from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.dispatch import Leaf, Node, Split, select
 from tilewright.search.database.records import TuningLog, TuningRecord
 from tilewright.search.protocols import KernelAt, Turns
 from tilewright.search.runner.measurer import Measurer
 from tilewright.search.runner.replay import ReplayBuilder, ReplayRunner, SurfaceRunner
 from tilewright.search.search_strategy.decision_tree import grafted
+from tilewright.search.search_strategy.final_choice import _expected
 from tilewright.search.search_strategy.judged import OPEN_TURNS, TURNS, WITHIN, Found, Judged
 from tilewright.search.search_strategy.outcome import Tuned
 from tilewright.search.search_strategy.tune_options import Budget, TuneOptions
@@ -126,6 +132,22 @@ def test_a_log_tells_the_choice_of_the_search_that_wrote_it(tmp_path: Path) -> N
     again = best_known(task, Clock().context(ReplayRunner(()), read), TuneOptions())
     assert (again.configs, again.root) == (found.configs, found.root)
     assert (again.certificate.compared, again.certificate.replaced) == (found.certificate.compared, found.certificate.replaced)
+
+
+@pytest.mark.parametrize(("told", "known"), [({0: [-0.2], 16: []}, False), ({0: [-0.2, -0.2], 16: [-0.2, -0.2]}, True)])
+def test_a_ratio_without_a_bound_is_not_told_of(told: dict[int, list[float]], known: bool) -> None:
+    """Of a kernel that was compared where inputs lay in one way only; JSON, in which models keep it, has no infinity."""
+    dims = (("d0", 4),)
+    usual, other = HostMatmulConfig(4, 2), config_text(HostMatmulConfig())
+    found = Judged({((other, 1), (config_text(usual), 1)): {dims: told}})
+    ledger = SimpleNamespace(records=[], untuned=lambda: ((usual,), Leaf(0)), judged=lambda: found,
+                             task=SimpleNamespace(points=SimpleNamespace(shapes=(dims,))), options=TuneOptions(threads=1),
+                             lattice=SimpleNamespace(texts=[other]))
+    one = np.ones(1)
+    chosen = SimpleNamespace(leaf=lambda _: Leaf(0), configs=(0,), seconds=one, regrets=one, untuned=one)
+    (expected,) = _expected(cast(Any, ledger), cast(Any, chosen))
+    assert msgspec.json.decode(msgspec.json.encode(expected), type=Expected) == expected
+    assert (expected.ratio > 0, expected.most > 0) == (known, known)
 
 
 def records(ratios: Sequence[tuple[int, int, float]]) -> list[TuningRecord]:

@@ -16,7 +16,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True):
     dims: of the workload, in its order. predicted: of the dispatched kernel, from all measurements. measured: of that kernel
     at this very shape. best: predicted of the best kernel of the space that was measured anywhere. default: of the default one.
     ratio: its time over that of the default one, timed beside each other at this very shape; most: what that ratio is at most,
-    another time. Both 0 where they are the same kernel or were not timed so.
+    another time. Both 0 where they are the same kernel, or were not timed so as often as it takes to tell.
     """
 
     dims: tuple[int, ...]

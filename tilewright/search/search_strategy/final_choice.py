@@ -261,5 +261,5 @@ def _expected(ledger: SearchLedger, chosen: Selection) -> tuple[Expected, ...]:
         told = judged.at(pair, shape)
         found.append(Expected(tuple(v for _, v in shape), seconds, measured.get(here, 0.0),
                               seconds / (1 + float(chosen.regrets[s])), float(chosen.untuned[s]),
-                              *(() if told is None else (math.exp(told.mean), math.exp(told.most)))))
+                              *((math.exp(told.mean), math.exp(told.most)) if told and math.isfinite(told.most) else ())))
     return tuple(found)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.compiler.builder.llvm_text import LlvmText, Value
+from tilewright.compiler.host.call_words import word_at
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, DLPACK_TYPES, ELEMENT, MANAGED, RANK_AT, SHAPE_AT, TENSOR_BYTES
 from tilewright.runtime.call.python_abi import (
     ALIGNED,
@@ -15,12 +16,11 @@ from tilewright.runtime.call.python_abi import (
     DTYPE,
     EXTENTS,
     FLAGS,
-    MORE_WORDS,
     RANK,
     TYPE,
     WORDS,
 )
-from tilewright.runtime.host.native_call import MORE_TABLE, TABLE
+from tilewright.runtime.host.native_call import TABLE
 from tilewright.runtime.program.program import Argument
 
 
@@ -56,10 +56,9 @@ class CallText(LlvmText):
 
     def word(self, index: int | str, type_: str = "ptr") -> Value:
         """A word of the tables that the runtime fills: by name, or of the program's own by number."""
-        if isinstance(index, str) and index in MORE_WORDS:
-            return self.load(f"@{MORE_TABLE}", 8 * MORE_WORDS.index(index), type_)
-        number = WORDS.index(index) if isinstance(index, str) else len(WORDS) + index
-        return self.load(f"@{TABLE}", 8 * number, type_)
+        if isinstance(index, str):
+            return self.value(f"load {type_}, ptr {word_at(index)}")
+        return self.load(f"@{TABLE}", 8 * (len(WORDS) + index), type_)
 
     def drop_copies(self) -> None:
         """Release what was copied of inputs; where a call ends, or leaves for Python."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.compiler.host.call_words import word
 from tilewright.runtime.call.dlpack import CPU, ELEMENT, MANAGED, RANK_AT, SHAPE_AT
-from tilewright.runtime.call.python_abi import MORE_WORDS
 from tilewright.runtime.call.torch_blocks import ALIGN, BLOCKS, DELETER, MANAGED_BYTES
-from tilewright.runtime.host.native_call import MORE_TABLE
 
 # room: for a DLTensor with extents and an element type a DLManagedTensorVersioned with memory: a block of our own, or what
 # PyTorch allocates where there is no table, or no memory, which it says. Not 0 where it refuses.
@@ -13,7 +12,7 @@ ROOM = f"""
 @{BLOCKS} = global [2 x i64] zeroinitializer, align 64
 define internal i32 @room(ptr %wish, ptr %managed) nounwind {{
 entry:
-  %exchange = load ptr, ptr getelementptr (i8, ptr @{MORE_TABLE}, i64 {8 * MORE_WORDS.index("exchange")})
+  %exchange = {word("exchange")}
   %allocate = load ptr, ptr @{BLOCKS}
   %unknown = icmp eq ptr %allocate, null
   br i1 %unknown, label %theirs, label %sized
@@ -28,19 +27,7 @@ sized:
   %bits_shifted = lshr i32 %element, 11
   %bytes32 = and i32 %bits_shifted, 31
   %bytes = zext i32 %bytes32 to i64
-  br label %axes
-axes:
-  %axis = phi i64 [ 0, %sized ], [ %axis1, %axis_of ]
-  %size = phi i64 [ %bytes, %sized ], [ %larger, %axis_of ]
-  %some = icmp slt i64 %axis, %rank
-  br i1 %some, label %axis_of, label %known
-axis_of:
-  %extent_at = getelementptr i64, ptr %shape, i64 %axis
-  %extent = load i64, ptr %extent_at
-  %larger = mul i64 %size, %extent
-  %axis1 = add i64 %axis, 1
-  br label %axes
-known:
+  %size = call i64 @bytes(ptr %shape, i64 %rank, i64 %bytes)
   %described = mul i64 %rank, 16
   %front = add i64 %described, {MANAGED_BYTES + ALIGN - 1}
   %head = and i64 %front, -{ALIGN}

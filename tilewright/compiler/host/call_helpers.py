@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.compiler.host.call_words import word, word_at
 from tilewright.runtime import knobs
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, CPU, ELEMENT, RANK_AT, SHAPE_AT
-from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, STRIDES, TYPE, WORDS
+from tilewright.runtime.call.python_abi import DATA, DTYPE, EXTENTS, FLAGS, LENGTH, MORE_WORDS, RANK, STRIDES, TYPE
 from tilewright.runtime.call.torch_layout import LAYOUT, TorchLayout
 from tilewright.runtime.host.native_call import COPY, MORE_TABLE, TABLE
 
@@ -18,13 +19,7 @@ def head(count: int) -> str:
 @knob = private constant [{len(name) + 1} x i8] c"{name}\\00"
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
-{_THREADS}"""
-
-
-def _word(name: str) -> str:
-    """The address of a word, as a constant."""
-    table, words = (MORE_TABLE, MORE_WORDS) if name in MORE_WORDS else (TABLE, WORDS)
-    return f"getelementptr (i8, ptr @{table}, i64 {8 * words.index(name)})"
+{_THREADS}{_BYTES}"""
 
 
 def _field(name: str) -> str:
@@ -82,6 +77,27 @@ odd:
 }
 """
 
+# bytes: of a dense array. each: of an element.
+_BYTES = """
+define internal i64 @bytes(ptr %shape, i64 %rank, i64 %each) nounwind {
+entry:
+  br label %next
+next:
+  %axis = phi i64 [ 0, %entry ], [ %following, %size ]
+  %bytes = phi i64 [ %each, %entry ], [ %product, %size ]
+  %some = icmp slt i64 %axis, %rank
+  br i1 %some, label %size, label %done
+size:
+  %extent_at = getelementptr i64, ptr %shape, i64 %axis
+  %extent = load i64, ptr %extent_at
+  %product = mul i64 %bytes, %extent
+  %following = add i64 %axis, 1
+  br label %next
+done:
+  ret i64 %bytes
+}
+"""
+
 # copied: a C-contiguous copy of an array, noted among the copies of the call; null where Python has to make it.
 # drop_copies: releases them.
 COPIES = f"""
@@ -102,7 +118,7 @@ note:
   store i64 %more, ptr %copied
   ret ptr %made
 raised:
-  %clear = load ptr, ptr {_word("clear_error")}
+  %clear = {word("clear_error")}
   call void %clear()
   br label %none
 none:
@@ -121,7 +137,7 @@ next:
 drop:
   %place = getelementptr ptr, ptr %copies, i64 %number
   %array = load ptr, ptr %place
-  %decref = load ptr, ptr {_word("decref")}
+  %decref = {word("decref")}
   call void %decref(ptr %array)
   %following = add i64 %number, 1
   br label %next
@@ -191,11 +207,11 @@ entry:
   %overflow = alloca i32
   %length = getelementptr i8, ptr %names, i64 {LENGTH}
   %count = load i64, ptr %length
-  %offset = load i64, ptr {_word("tuple_items")}
+  %offset = load i64, ptr {word_at("tuple_items")}
   %items = getelementptr i8, ptr %names, i64 %offset
-  %name_out = load ptr, ptr {_word("out")}
-  %name_threads = load ptr, ptr {_word("threads_keyword")}
-  %none = load ptr, ptr {_word("none")}
+  %name_out = {word("out")}
+  %name_threads = {word("threads_keyword")}
+  %none = {word("none")}
   store ptr null, ptr %out
   br label %next
 next:
@@ -223,11 +239,11 @@ counted:
 typed:
   %type_at = getelementptr i8, ptr %value, i64 {TYPE}
   %type = load ptr, ptr %type_at
-  %int = load ptr, ptr {_word("int")}
+  %int = {word("int")}
   %is_int = icmp eq ptr %type, %int
   br i1 %is_int, label %integer, label %odd
 integer:
-  %long_value = load ptr, ptr {_word("long_value")}
+  %long_value = {word("long_value")}
   %number = call i64 %long_value(ptr %value, ptr %overflow)
   %over = load i32, ptr %overflow
   %fits = icmp eq i32 %over, 0
@@ -262,12 +278,12 @@ entry:
   %given = alloca ptr
   %type_at = getelementptr i8, ptr %object, i64 {TYPE}
   %type = load ptr, ptr %type_at
-  %decref = load ptr, ptr {_word("decref")}
-  %true = load ptr, ptr {_word("true")}
-  %vectorcall = load ptr, ptr {_word("vectorcall")}
+  %decref = {word("decref")}
+  %true = {word("true")}
+  %vectorcall = {word("vectorcall")}
   %shape_at = getelementptr i8, ptr %record, i64 {SHAPE_AT}
   %rank_at = getelementptr i8, ptr %record, i64 {RANK_AT}
-  %ndarray = load ptr, ptr {_word("ndarray")}
+  %ndarray = {word("ndarray")}
   %is_array = icmp eq ptr %type, %ndarray
   br i1 %is_array, label %array, label %foreign
 array:
@@ -292,8 +308,8 @@ copied:
   store i32 %array_rank, ptr %rank_at
   ret i32 1
 foreign:
-  %plain = load ptr, ptr {_word("tensor")}
-  %parameter = load ptr, ptr {_word("parameter")}
+  %plain = {word("tensor")}
+  %parameter = {word("parameter")}
   %is_plain = icmp eq ptr %type, %plain
   %is_parameter = icmp eq ptr %type, %parameter
   %is_tensor = or i1 %is_plain, %is_parameter
@@ -319,18 +335,18 @@ differentiable:
   %is_constant = icmp eq i64 %gradient_word, 0
   br i1 %is_constant, label %described, label %gradient
 gradient:
-  %get_attribute = load ptr, ptr {_word("get_attribute")}
-  %requires_grad = load ptr, ptr {_word("requires_grad")}
+  %get_attribute = {word("get_attribute")}
+  %requires_grad = {word("requires_grad")}
 {_answer("needs", "%get_attribute(ptr %object, ptr %requires_grad)", "mode", "unrecorded")}\
 mode:
-  %grad_enabled = load ptr, ptr {_word("grad_enabled")}
+  %grad_enabled = {word("grad_enabled")}
 {_answer("recording", "%vectorcall(ptr %grad_enabled, ptr null, i64 0, ptr null)", "odd", "unrecorded")}\
 unrecorded:
   store ptr %object, ptr %given
-  %is_neg = load ptr, ptr {_word("is_neg")}
+  %is_neg = {word("is_neg")}
 {_answer("negated", "%vectorcall(ptr %is_neg, ptr %given, i64 1, ptr null)", "odd", "described")}\
 described:
-  %exchange = load ptr, ptr {_word("exchange")}
+  %exchange = {word("exchange")}
   %view_at = getelementptr i8, ptr %exchange, i64 40
   %view = load ptr, ptr %view_at
   %refused = call i32 %view(ptr %object, ptr %record)
@@ -396,7 +412,7 @@ walked:
 good:
   ret i32 2
 raised:
-  %clear = load ptr, ptr {_word("clear_error")}
+  %clear = {word("clear_error")}
   call void %clear()
   br label %odd
 odd:

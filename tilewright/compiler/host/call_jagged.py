@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.runtime.call.python_abi import LENGTH, TYPE, WORDS
-from tilewright.runtime.host.native_call import JAGGED_TABLE, JAGGED_WORDS, OFFSETS, TABLE, VALUES
+from tilewright.compiler.host.call_words import word, word_at
+from tilewright.runtime.call.python_abi import LENGTH, TYPE
+from tilewright.runtime.host.native_call import JAGGED_TABLE, JAGGED_WORDS, OFFSETS, VALUES
 from tilewright.runtime.program.program import Program
 
 PACKED = "enter_packed"
@@ -37,11 +38,6 @@ _TABLE = f"""@{JAGGED_TABLE} = global [{len(JAGGED_WORDS)} x i64] zeroinitialize
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
 
 
-def _word(name: str) -> str:
-    table, words = (JAGGED_TABLE, JAGGED_WORDS) if name in JAGGED_WORDS else (TABLE, WORDS)
-    return f"load ptr, ptr getelementptr (i8, ptr @{table}, i64 {8 * words.index(name)})"
-
-
 def _field(name: str, base: str, offset: int) -> list[str]:
     return [f"  %{name}_at = getelementptr i8, ptr {base}, i64 {offset}", f"  %{name} = load ptr, ptr %{name}_at"]
 
@@ -49,7 +45,7 @@ def _field(name: str, base: str, offset: int) -> list[str]:
 def _looks(count: int, ragged: Sequence[int]) -> list[str]:
     """Are the ragged arguments tw.Jagged of the same offsets?"""
     found = ["entry:", "  %given = and i64 %nargsf, 9223372036854775807", f"  %fits = icmp eq i64 %given, {count}",
-             f"  %jagged = {_word('jagged')}", "  %known = icmp ne ptr %jagged, null", "  %may = and i1 %fits, %known",
+             f"  %jagged = {word('jagged')}", "  %known = icmp ne ptr %jagged, null", "  %may = and i1 %fits, %known",
              "  br i1 %may, label %look0, label %plain"]
     for at, number in enumerate(ragged):
         found += [f"look{at}:", *_field(f"x{at}", "%args", 8 * number), *_field(f"t{at}", f"%x{at}", TYPE),
@@ -91,7 +87,7 @@ def _wraps(ragged: Sequence[bool]) -> list[str]:
         following = f"%wrap{number + 1}" if number + 1 < count else "%whole"
         found.append(f"wrap{number}:")
         if number == 0 and several:
-            found += ["  br i1 %no_names, label %fresh, label %handed", "handed:", f"  %copy = {_word('tuple_new')}",
+            found += ["  br i1 %no_names, label %fresh, label %handed", "handed:", f"  %copy = {word('tuple_new')}",
                       f"  %tuple = call ptr %copy(i64 {count})", "  br label %handed_on", "handed_on:",
                       "  %lost = icmp eq ptr %tuple, null", "  br i1 %lost, label %drop, label %refill", "refill:"]
             for i in range(count):
@@ -106,7 +102,7 @@ def _wraps(ragged: Sequence[bool]) -> list[str]:
         if several:
             found += _item(f"item{number}", "%results", number)
             value = f"%item{number}"
-        found += [f"  %alloc{number} = {_word('generic_alloc')}", f"  %new{number} = call ptr %alloc{number}(ptr %jagged, i64 0)",
+        found += [f"  %alloc{number} = {word('generic_alloc')}", f"  %new{number} = call ptr %alloc{number}(ptr %jagged, i64 0)",
                   f"  %no{number} = icmp eq ptr %new{number}, null",
                   f"  br i1 %no{number}, label %{'drop_results' if several else 'drop'}, label %fill{number}", f"fill{number}:",
                   *_incref("%o0", f"hold{number}"),
@@ -121,15 +117,15 @@ def _wraps(ragged: Sequence[bool]) -> list[str]:
 
 
 def _item(name: str, tuple_: str, number: int, load: bool = True) -> list[str]:
-    found = [f"  %{name}_items = load i64, ptr getelementptr (i8, ptr @{TABLE}, i64 {8 * WORDS.index('tuple_items')})",
+    found = [f"  %{name}_items = load i64, ptr {word_at('tuple_items')}",
              f"  %{name}_place = add i64 %{name}_items, {8 * number}",
              f"  %{name}_at = getelementptr i8, ptr {tuple_}, i64 %{name}_place"]
     return [*found, f"  %{name} = load ptr, ptr %{name}_at"] if load else found
 
 
 def _incref(value: str, name: str) -> list[str]:
-    return [f"  %{name} = {_word('incref')}", f"  call void %{name}(ptr {value})"]
+    return [f"  %{name} = {word('incref')}", f"  call void %{name}(ptr {value})"]
 
 
 def _decref(value: str, name: str) -> list[str]:
-    return [f"  %{name} = {_word('decref')}", f"  call void %{name}(ptr {value})"]
+    return [f"  %{name} = {word('decref')}", f"  call void %{name}(ptr {value})"]

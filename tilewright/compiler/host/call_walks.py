@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tilewright.compiler.host.call_words import word
 from tilewright.runtime.call.dlpack import BYTE_OFFSET, DLPACK_TYPES, ELEMENT, MANAGED, RANK_AT, SHAPE_AT, TENSOR_BYTES
-from tilewright.runtime.call.python_abi import DATA, MORE_WORDS, WORDS
-from tilewright.runtime.host.native_call import MORE_TABLE, TABLE
+from tilewright.runtime.call.python_abi import DATA, WORDS
+from tilewright.runtime.host.native_call import TABLE
 from tilewright.runtime.tensor import DType
 
 _ROW = 32  # bytes of a row of the table: position, rank, element type and nothing in 4 bytes each; extents; bytes of an element
@@ -44,11 +45,6 @@ def walks_ir(rows: Sequence[Row], inputs: int, pointers: int) -> str:
     return "\n".join([
         f"@extents = internal constant [{max(1, len(extents))} x i64] [{', '.join(f'i64 {e}' for e in extents or [0])}]",
         f"@arrays = internal constant [{len(rows)} x {{ i32, i32, i32, i32, ptr, i64 }}] [", ",\n".join(lines), "]", text])
-
-
-def _word(name: str) -> str:
-    table, words = (MORE_TABLE, MORE_WORDS) if name in MORE_WORDS else (TABLE, WORDS)
-    return f"load ptr, ptr getelementptr (i8, ptr @{table}, i64 {8 * words.index(name)})"
 
 
 # look: fills the records of arrays [first, end), whose objects lie in `items` at their positions; the kinds that @tensor tells of
@@ -177,7 +173,7 @@ entry:
   %wish = alloca [{TENSOR_BYTES} x i8], align 8
   %managed = alloca ptr
   %foreign = icmp uge i32 %kinds, 2
-  %exchange = {_word("exchange")}
+  %exchange = {word("exchange")}
   br label %next
 next:
   %n = phi i64 [ 0, %entry ], [ %n1, %kept ]
@@ -211,7 +207,7 @@ shaped:
 array_of_numpy:
   %words = getelementptr i64, ptr getelementptr (i8, ptr @{TABLE}, i64 {8 * len(WORDS)}), i64 %number
   %dtype = load ptr, ptr %words
-  %incref = {_word("incref")}
+  %incref = {word("incref")}
   call void %incref(ptr %dtype)
   %each_at = getelementptr i8, ptr %row, i64 24
   %each = load i64, ptr %each_at
@@ -269,7 +265,7 @@ failed:
 
 define internal void @drop(ptr %made) nounwind {{
 entry:
-  %decref = {_word("decref")}
+  %decref = {word("decref")}
   br label %next
 next:
   %n = phi i64 [ 0, %entry ], [ %n1, %one ]
@@ -293,8 +289,8 @@ only:
   %object = load ptr, ptr %made
   ret ptr %object
 several:
-  %tuple_new = {_word("tuple_new")}
-  %set_item = {_word("tuple_set_item")}
+  %tuple_new = {word("tuple_new")}
+  %set_item = {word("tuple_set_item")}
   %results = call ptr %tuple_new(i64 $OUTPUTS$)
   %none = icmp eq ptr %results, null
   br i1 %none, label %done, label %next

@@ -106,7 +106,7 @@ def _tuple_fits() -> bool:
 
 
 def _array_fits() -> bool:
-    for shape, flags in (((3, 5), CONTIGUOUS | ALIGNED | WRITEABLE), ((), CONTIGUOUS | ALIGNED)):
+    for shape, flags in (((3, 5), WRITEABLE_ARRAY), ((), CONTIGUOUS | ALIGNED)):
         probe = np.zeros(shape, np.float32)
         probe.flags.writeable = bool(flags & WRITEABLE)
         at = id(probe)
@@ -117,7 +117,7 @@ def _array_fits() -> bool:
             or [word(word(at, EXTENTS), 8 * axis) for axis in range(probe.ndim)] != list(shape)
             or [word(word(at, STRIDES), 8 * axis) for axis in range(probe.ndim)] != list(probe.strides)
             or word(at, DTYPE) != id(probe.dtype)
-            or word(at, FLAGS, ctypes.c_int) & (CONTIGUOUS | ALIGNED | WRITEABLE) != flags
+            or word(at, FLAGS, ctypes.c_int) & WRITEABLE_ARRAY != flags
         ):
             return False
     strided = np.zeros((4, 4), np.float32)[:, ::2]

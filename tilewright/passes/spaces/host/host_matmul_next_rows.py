@@ -13,7 +13,7 @@ from tilewright.passes.spaces.host.host_block import DISTANT_BYTES
 from tilewright.passes.spaces.host.host_matmul import Extents, HostMatmulConfig, why_invalid
 from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import HostLimits
-from tilewright.runtime.program.dispatch import Leaf, Node, Split, switch
+from tilewright.runtime.program.dispatch import Node, renumbered, switch
 from tilewright.runtime.shape import Expr
 
 _VECTORS = 2  # of columns, up to which a block takes less time than its rows do to come
@@ -43,11 +43,6 @@ def with_next_rows(workload: Workload, limits: HostLimits,
     if not numbers:
         return choice
 
-    def fetching(node: Node) -> Node:
-        if isinstance(node, Leaf):
-            known = node.kernel in numbers
-            return Leaf(len(configs) + numbers.index(node.kernel), node.threads) if known else node
-        return Split(node.expr, node.bound, fetching(node.below), fetching(node.above))
-
+    taken = {n: n for n in range(len(configs))} | {n: len(configs) + i for i, n in enumerate(numbers)}
     added = [replace(configs[n], next_rows=True) for n in numbers]
-    return (*configs, *added), switch(str(elements), [(most, root)], fetching(root))
+    return (*configs, *added), switch(str(elements), [(most, root)], renumbered(root, taken))

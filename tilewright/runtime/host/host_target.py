@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.runtime.errors import OptionError
@@ -19,7 +20,8 @@ _BY_NAME_ONLY = ("rdrnd", "rdseed", "shstk")  # no ordinary code uses them, and 
 
 @dataclass(frozen=True)
 class HostTarget:
-    """What LLVM is asked for: `features` is LLVM's text "+avx2,-sse4a,..."."""
+    """What LLVM is asked for: `features` is LLVM's text "+avx2,-sse4a,...". A feature that the named CPU has as sold, and this
+    one lacks (a hypervisor may mask it), is there with a minus, or LLVM would use it."""
 
     triple: str
     cpu: str
@@ -47,9 +49,11 @@ def host_target(target: Target) -> HostTarget:
         import llvmlite.binding as llvm
 
         present = cpu_features()  # a load asks the system, which hides some: what code uses of avx10.1 has other names
-        on = sorted(name for name, have in llvm.get_host_cpu_features().items() if have and name not in _BY_NAME_ONLY
+        asked = dict(llvm.get_host_cpu_features())
+        on = sorted(name for name, have in asked.items() if have and name not in _BY_NAME_ONLY
                     and has_feature(name, present) and (not name.startswith("amx-") or may_use_tiles()))
-        return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine()), True)
+        off = sorted(name for name, have in asked.items() if not have)
+        return HostTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), _features(on, machine(), off), True)
     if target.arch not in LEVELS:
         raise OptionError(
             f"target {target}: level {target.arch!r} is unknown; wanted host or one of "
@@ -67,8 +71,7 @@ def lowest_level(arch: str) -> HostTarget:
     return host_target(Target(TargetKind.HOST, level))
 
 
-def _features(on: list[str], arch: str) -> str:
+def _features(on: list[str], arch: str, off: Sequence[str] = ()) -> str:
     """Without prefer-256-bit, which would split every 512-bit vector."""
-    return ",".join(
-        [f"+{name}" for name in on if name != "prefer-256-bit"] + (["-prefer-256-bit"] if arch == "x86_64" else [])
-    )
+    return ",".join([f"+{name}" for name in on if name != "prefer-256-bit"] + [f"-{name}" for name in off]
+                    + (["-prefer-256-bit"] if arch == "x86_64" else []))

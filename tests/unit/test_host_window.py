@@ -132,6 +132,14 @@ def test_a_target_without_avx512() -> None:
         Case((10, 30), stride=2, what=what, last=last, channels=20).check("host_window{nv=2 lanes=8}", "host:x86-64-v3")
 
 
+@pytest.mark.parametrize("columns", [3, 8, 12, 21])
+def test_columns_beside_whole_vectors(columns: int) -> None:
+    """Of an unknown number: fewer than a vector, one, two that overlap, and what a block and another one leave over."""
+    for what in ("filter", "max"):
+        Case((9, columns), (5, 5), pads=(2, 2, 2, 2), what=what, dynamic=True, channels=3).check(
+            "host_window{pixels=4 nv=2 lanes=8 chunk=16}", "host:x86-64-v3")
+
+
 PLANES = [Case((37, 4), (5, 5), pads=(2, 2, 2, 2)), Case((5, 7), (3, 5), pads=(0, 0, 1, 3)), Case((9, 3), pads=(2, 0, 1, 1)),
           Case((4, 4), (3, 1), pads=(1, 1, 0, 0)), Case((20, 40), (3, 3), 1, (2, 2, 2, 2), 2),
           Case((30, 2), (7, 7), pads=(3, 3, 3, 3))]

@@ -124,6 +124,16 @@ def test_narrow_images_have_their_rows_end_to_end() -> None:
     assert [c.flat for c in chosen if isinstance(c, HostWindowConfig)] == [True, True, False, False, False]
 
 
+def test_narrow_images_by_avx2_have_half_vectors() -> None:
+    """A masked store takes AVX2 long, so rows of a vector and less are stored each by itself."""
+    work = Groups((40, 16), groups=1, filters=32, stride=2, pads=(1, 1, 1, 1), dynamic=True).workload()
+    configs, node = default(work, AVX2)
+    column = work.loops[4].extent
+    chosen = [configs[select(node, {str(column): n}).kernel] for n in (4, 8, 9, 64)]
+    assert not any(c.flat for c in configs if isinstance(c, HostWindowConfig))
+    assert [c.lanes for c in chosen if isinstance(c, HostWindowConfig)] == [4, 8, 8, 8]
+
+
 def test_a_target_without_avx512() -> None:
     Groups((10, 30), channels=2, filters=4).check("host_window{pixels=1 nv=2 lanes=8 filters=4}", "host:x86-64-v3")
 

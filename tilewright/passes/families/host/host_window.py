@@ -174,7 +174,7 @@ class _WindowEmitter:
             vectors = min(self.config.nv, -(-known // lanes))
             loop(0, known, vectors * lanes, whole(vectors), index=index)
             return
-        if known is None and self.plan.filters is not None:
+        if known is None and (self.plan.filters is not None or self.config.nv > 1):
             self._some_vectors(unit, count, whole, masked)
             return
         full = count - count % (self.config.nv * lanes)
@@ -196,8 +196,8 @@ class _WindowEmitter:
 
     def _some_vectors(self, unit: _Block, count: Index, whole: Callable[[int], Callable[[Index], None]],
                       masked: Callable[[Index], None]) -> None:
-        """An unknown number of elements for blocks of filters: whole blocks while more than a vector is left, the last of them
-        from early enough on, then one vector. Less than a vector is masked."""
+        """An unknown number of elements: whole blocks while more than a vector is left, the last of them from early enough on,
+        then one vector. Less than a vector is masked."""
         lanes, nv, index = self.config.lanes, self.config.nv, self.kernel.index
 
         def many() -> None:

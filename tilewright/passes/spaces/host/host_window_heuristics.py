@@ -20,6 +20,9 @@ _LINE = 64  # bytes
 _BESIDE = 3  # registers for what is joined with results
 _LATENCY = 4  # cycles from a join to the next of the same result
 _ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
+_MASKED = 18  # cycles of a store of some lanes by AVX2 on Zen 3 and 4 (LLVM branches for each with less); one by AVX-512
+_PARTIAL = 3  # cycles of a store of the first lanes, by parts under branches
+_SAME = 0.95  # of the usual cost: a kernel that is there for other columns is taken below it
 _FEW_TAPS = 25  # unrolled taps at most of a kernel beside the usual one, which takes as long to build
 _FEWEST_TAPS = 9  # of a window of 3x3
 _VECTORS = range(1, 9)  # of rows whose length is not known
@@ -39,7 +42,7 @@ class Thresholds:
                               results="not kept: the same with 3x3 windows of one channel")
     products: int = threshold(16, unit="products of a result, from which they are not few", operator="conv3x3_64x56_64_nchw",
                               results="not kept: results of 9 and 27 products")
-    flat: int = threshold(75, unit="hundredths of the usual cost, below which rows lie end to end or fewer vectors go at once",
+    flat: int = threshold(80, unit="hundredths of the usual cost, below which rows lie end to end or fewer vectors go at once",
                           operator="conv3x3_64x56_64_nchw",
                           results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
@@ -80,19 +83,21 @@ def default(workload: Workload, limits: HostLimits,
         return tuple(kernels), _by_columns(workload, layer, arms) if arms else Leaf(0)
     flat = _flat(workload, layer, limits, thresholds)
     if columns is not None:
-        gains = flat is not None and _flat_cost(flat, layer, workload, columns) < thresholds.flat / 100 * _cost(
+        gains = flat is not None and _flat_cost(flat, layer, workload, limits, columns) < thresholds.flat / 100 * _cost(
             usual, layer, workload, limits, columns)
         return (flat if flat is not None and gains else usual,), Leaf(0)
-    fewer = _best(workload, layer, limits, thresholds, 2 * usual.lanes)  # vectors, of which none is left over
-    kernels = list(dict.fromkeys([usual, fewer, *([] if flat is None else [flat])]))
+    fewer = [_best(workload, layer, limits, thresholds, n) for n in (2 * usual.lanes, usual.lanes // 2)]  # none left over
+    kernels = list(dict.fromkeys([usual, *fewer, *([] if flat is None else [flat])]))
 
-    def fastest(width: int) -> int:
-        costs = [_flat_cost(c, layer, workload, width) if c.flat else _cost(c, layer, workload, limits, width) for c in kernels]
-        best = min(range(len(kernels)), key=costs.__getitem__)
-        return best if costs[best] < thresholds.flat / 100 * costs[0] else 0
+    def fastest(width: int, some: Iterable[int], share: float) -> int:
+        costs = [(_flat_cost if c.flat else _cost)(c, layer, workload, limits, width) for c in kernels]
+        best = min(some, key=costs.__getitem__)
+        return best if costs[best] < share * costs[0] else 0
 
-    found = [fastest(width) for width in range(1, _WIDEST * usual.lanes + 1)]
-    used = [0, *(n for n in range(1, len(kernels)) if n in found)]
+    widths = range(1, _WIDEST * usual.lanes + 1)
+    worth = {fastest(width, range(len(kernels)), thresholds.flat / 100) for width in widths}
+    used = sorted(worth | {0})
+    found = [fastest(width, used, _SAME) for width in widths]
     cases: list[tuple[int, Node]] = [
         (width, Leaf(used.index(here))) for width, (here, beyond) in enumerate(pairwise([*found, 0]), 1) if here != beyond]
     return tuple(kernels[n] for n in used), _by_columns(workload, layer, cases) if cases else Leaf(0)
@@ -155,17 +160,18 @@ def _flat(workload: Workload, layer: Layer, limits: HostLimits, thresholds: Thre
     found = [HostWindowConfig(1, nv, lanes, chunk, filters, True)
              for filters, _, nv in _blocks(workload, layer, limits, thresholds, [(1, nv) for nv in (1, 2, 3, 4)])]
     legal = [config for config in found if why_invalid(config, workload, limits) is None]
-    return min(legal, key=lambda c: _flat_cost(c, layer, workload, lanes // 2), default=None)
+    return min(legal, key=lambda c: _flat_cost(c, layer, workload, limits, lanes // 2), default=None)
 
 
-def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, columns: int) -> float:
+def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: HostLimits, columns: int) -> float:
     """Cycles for the results of a row of pixels and one filter, when rows of so many columns lie end to end: each is stored by
     itself."""
     assert layer.inner is not None
     across, along = layer.taps(workload)
     reach = ((workload.loops[layer.inner.tap].extent.constant or 1) - 1) * layer.inner.dilation
     pitch = columns + reach // layer.inner.stride
-    pieces = config.nv * (_ROW + (config.lanes / pitch + 1) * (_PIECE + config.filters))
+    store = 1 if limits.vector_bytes >= _LINE else _MASKED
+    pieces = config.nv * (_ROW + (config.lanes / pitch + 1) * (_PIECE + config.filters * store))
     block = _shared_steps(config.filters, config.nv, across * along * (layer.depth(workload).constant or 1)) + pieces
     return block * pitch / (config.nv * config.lanes) / config.filters
 
@@ -191,17 +197,18 @@ def _cost(config: HostWindowConfig, layer: Layer, workload: Workload, limits: Ho
     chunk = config.chunk or pixels or 64
     units = [chunk] if not pixels else [min(chunk, pixels - begin) for begin in range(0, pixels, chunk)]
     inside = [unit - (across - 1) // stride if layer.inner is None else unit for unit in units]
-    whole = sum(count // config.pixels for count in inside)
 
-    def row(nv: int) -> float:
-        alone = sum(units) - whole * config.pixels
-        return (whole * block(config.pixels, nv) + alone * block(1, nv)) / (sum(units) * config.filters)
+    def row(nv: int, together: int = config.pixels) -> float:
+        whole = sum(count // together for count in inside)
+        return (whole * block(together, nv) + (sum(units) - whole * together) * block(1, nv)) / (sum(units) * config.filters)
 
     if columns is None and layer.free:
         return row(config.nv) / config.nv
     if columns is not None and layer.free and workload.loops[layer.along].extent.constant is None:
-        vectors = -(-columns // config.lanes)  # those that are left over go one by one
-        return vectors // config.nv * row(config.nv) + vectors % config.nv * row(1)
+        blocks = (columns + (config.nv - 1) * config.lanes - 1) // (config.nv * config.lanes) if columns >= config.lanes else 0
+        alone = columns > blocks * config.nv * config.lanes  # one vector, of as many more pixels as it leaves registers for
+        partial = _PARTIAL if columns < config.lanes else 0
+        return blocks * row(config.nv) + alone * row(1, config.pixels * (config.nv if layer.outer is not None else 1)) + partial
     if columns is None:  # what blocks leave over goes vector by vector
         return sum(n // config.nv * row(config.nv) + n % config.nv * row(1) for n in _VECTORS) / sum(_VECTORS)
     return row(config.nv) * -(-columns // (config.nv * config.lanes))

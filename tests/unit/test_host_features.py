@@ -52,3 +52,15 @@ def test_code_uses_nothing_that_a_hypervisor_masks(monkeypatch: pytest.MonkeyPat
     as_sold, here = (llvm.Target.from_triple(triple).create_target_machine(cpu=found.cpu, features=features).emit_assembly(
         llvm.parse_assembly(code)) for features in (",".join(f"+{name}" for name in sorted(level)), found.features))
     assert "zmm" in as_sold and "zmm" not in here and "ymm" in here
+
+
+@pytest.mark.parametrize("listed", [{}, {"sve": True}])
+def test_vectors_of_any_length_only_where_they_are_listed(listed: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guest named neoverse-v1: LLVM lists what there is."""
+    llvm = pytest.importorskip("llvmlite.binding")
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "neoverse-v1")
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: {"neon": True, **listed})
+    monkeypatch.setattr(host_target_module, "machine", lambda: "aarch64")
+    monkeypatch.setattr(host_target_module, "cpu_features", lambda: frozenset({"neon", *listed}))
+    found = host_target(Target(TargetKind.HOST))
+    assert found.required() == {"neon", *listed} and ("-sve" in found.features.split(",")) is not bool(listed)

@@ -15,6 +15,7 @@ _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 LEVELS: dict[str, tuple[str, ...]] = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "aarch64": ("neon",)}
+_UNTOLD = {"aarch64": ("sve",)}  # what LLVM does not list where it is absent
 _BY_NAME_ONLY = ("rdrnd", "rdseed", "shstk")  # no ordinary code uses them, and systems hide them
 
 
@@ -49,7 +50,7 @@ def host_target(target: Target) -> HostTarget:
         import llvmlite.binding as llvm
 
         present = cpu_features()  # a load asks the system, which hides some: what code uses of avx10.1 has other names
-        asked = dict(llvm.get_host_cpu_features())
+        asked = dict.fromkeys(_UNTOLD.get(machine(), ()), False) | dict(llvm.get_host_cpu_features())
         on = sorted(name for name, have in asked.items() if have and name not in _BY_NAME_ONLY
                     and has_feature(name, present) and (not name.startswith("amx-") or may_use_tiles()))
         off = sorted(name for name, have in asked.items() if not have)

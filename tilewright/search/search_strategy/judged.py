@@ -5,8 +5,8 @@ its own), is drawn about that shape's own mean, one where inputs begin cache lin
 do. Its deviation is the shape's own as far as several requests tell it, and else that of the middle one of all that were
 compared. A kernel is faster where, wherever inputs lie, the mean is below a ratio of one by two deviations, and what one more
 request would find by two of its own is no more than PROMISED above one: a caller's operands lie in one place for long. Shapes
-where the two were not compared go by the two nearest where they were, which have to tell more: that the mean is below one by
-PROMISED.
+where the two were not compared go by the two nearest between which they lie, which have to tell more: that the mean is below one
+by PROMISED. Beyond the last shape where they were, what runs untuned stays.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Judged:
 
     def is_faster(self, pair: Pair, numbers: Mapping[Dims, int], apart: Floats, reach: Floats, expected: Floats) -> np.ndarray:
         """[shape]: is the first one faster there than the second? Between shapes where they were compared: so much faster at the
-        nearest two that it is so there, too, where it may gain less, and less by what is expected to differ.
+        nearest two that it is so there, too, where it may gain less, and less by what is expected to differ. Two shapes have one
+        between them that is nearer to both than they are to each other.
 
         numbers: of the shapes. apart: [shape, shape] distances. reach: [shape] within which the pair must have been compared.
         expected: [shape] logarithm of the first one's expected time over the second's.
@@ -106,12 +107,15 @@ class Judged:
         places = np.array([n for n, _ in known])
         faster, gains = (np.array([getattr(f, name) for _, f in known]) for name in ("faster", "mean_most"))
         distance = apart[:, places]
-        order = np.argsort(distance, axis=1, kind="stable")[:, :2]
-        nearest = np.take_along_axis(distance, order, axis=1)[:, 0]
         less = np.maximum(expected[:, None] - expected[places], 0.0)
-        nearby = np.take_along_axis(faster & (gains + less < -PROMISED), order, axis=1).all(axis=1)
-        here = nearest == 0
-        return np.asarray((nearest <= reach + 1e-9) & np.where(here, faster[order[:, 0]], nearby))
+        enough = faster & (gains + less < -PROMISED)
+        first = distance.argmin(axis=1)
+        nearest = np.take_along_axis(distance, first[:, None], axis=1)[:, 0]
+        beyond = np.where(apart[np.ix_(places, places)][first] > distance, distance, np.inf)  # on the other side of the shape
+        second = beyond.argmin(axis=1)
+        rows = np.arange(len(apart))
+        between = np.isfinite(beyond[rows, second]) & enough[rows, first] & enough[rows, second]
+        return np.asarray((nearest <= reach + 1e-9) & np.where(nearest == 0, faster[first], between))
 
 
 def judged_by(records: Iterable[TuningRecord], usual: Untuned, threads: int) -> Judged:

@@ -17,6 +17,7 @@ from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.dispatch import Leaf, Node, switch
 
 _LINE = 64  # bytes
+_AVX512 = 64  # bytes of the vectors whose masks are registers
 _BESIDE = 3  # registers for what is joined with results
 _LATENCY = 4  # cycles from a join to the next of the same result
 _ROW, _PIECE = 20, 10  # cycles until it is known in which row a vector begins, and for what it has of a row, besides its stores
@@ -44,7 +45,8 @@ class Thresholds:
                               results="not kept: results of 9 and 27 products")
     flat: int = threshold(80, unit="hundredths of the usual cost, below which rows lie end to end or fewer vectors go at once",
                           operator="conv3x3_64x56_64_nchw",
-                          results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns")
+                          results="zen5-avx512.md: windows of 3, 16 and 32 channels over 7 to 28 columns; zen4-avx2.md: of 3 "
+                                  "channels over 4 to 10")
     chunk: int = threshold(16, unit="rows of pixels whose image is copied at a time", operator="conv3x3_64x56_64_nchw",
                            results=_NONE)
     shared_chunk: int = threshold(4, unit="the same where several filters share what is copied", operator="conv3x3_64x56_64_nchw",
@@ -170,7 +172,7 @@ def _flat_cost(config: HostWindowConfig, layer: Layer, workload: Workload, limit
     across, along = layer.taps(workload)
     reach = ((workload.loops[layer.inner.tap].extent.constant or 1) - 1) * layer.inner.dilation
     pitch = columns + reach // layer.inner.stride
-    store = 1 if limits.vector_bytes >= _LINE else _MASKED
+    store = 1 if limits.vector_bytes == _AVX512 else _MASKED
     pieces = config.nv * (_ROW + (config.lanes / pitch + 1) * (_PIECE + config.filters * store))
     block = _shared_steps(config.filters, config.nv, across * along * (layer.depth(workload).constant or 1)) + pieces
     return block * pitch / (config.nv * config.lanes) / config.filters

@@ -267,6 +267,15 @@ def test_default_divides_an_image_only_among_cores() -> None:
     assert alone.mc * tile <= one.l2 // 8 < (alone.mc + alone.mr) * tile
 
 
+@pytest.mark.parametrize("filters", [48, 96, 160, 192])
+def test_default_divides_filters_evenly_among_cores(filters: int) -> None:
+    """48 filters are three panels: units of two panels and of one would keep one of two cores waiting."""
+    limits = replace(AVX2, l2=1 << 19, l3=32 << 20, cores=2, threads=2)
+    for config in default(layer(filters, filters, 28), limits)[0]:
+        assert isinstance(config, HostWinogradConfig)
+        assert config.chunks or filters / (config.columns * config.panels) % 2 == 0
+
+
 def test_kernel_cost_counts_fewer_multiplications() -> None:
     subject = layer(128, 128, 28)
     two, four = (kernel_cost(HostWinogradConfig(m=m, mc=6), subject, AVX512) for m in (2, 4))

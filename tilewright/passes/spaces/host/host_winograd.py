@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import ceil
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tilewright.passes.spaces.host.host_block import DISTANT_BYTES, over_budget
 from tilewright.passes.spaces.host.host_matmul import Extents, prepacked, word_of
@@ -18,14 +18,26 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
-# places on a side -> cycles a place of transforming a vector of image, products, along two axes. Not measured alone: 3 and 5,
-# which continue the others, and the share along one axis
-COST = {3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}
+MOST_PANELS = 8  # of a unit
+
+
+class _Costs(NamedTuple):
+    """In cycles. moved: places on a side -> for a place of transforming a vector of image, products, along two axes. near,
+    beyond: for a value of a vector of filters, into the second cache, or beyond. added: of loading a vector of sums and storing
+    it again. All by differences of whole kernels' times. Not measured alone: 3 and 5 places, which continue the others, and the
+    share along one axis."""
+
+    moved: Mapping[int, tuple[float, float]]
+    near: float
+    beyond: float
+    added: float
+
+
+# with 16 registers, which a tile does not fit (zen3-avx2.md), and with 32 (zen5-avx512.md: beyond takes 5 in warm caches and 10
+# in cold ones)
+_FEW = _Costs({3: (2.0, 1.5), 4: (2.8, 1.9), 5: (4.4, 2.4), 6: (6.2, 3.0)}, 4.0, 10.0, 3.0)
+_MANY = _Costs({3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}, 3.0, 6.0, 1.5)
 _ONE_AXIS = 0.6
-# cycles for a value of a vector of filters: into the second cache, or beyond, where it takes 5 in warm caches and 10 in cold
-# ones; of loading a vector of sums and storing it again. Both by differences of whole kernels' times (zen5-avx512.md)
-_FILTERS = {True: 3.0, False: 6.0}
-_PASS = 1.5
 SHARE = 0.93  # of the peak that products reach
 _STREAMED = 20.0  # bytes a cycle of filters from the last cache
 _DISTANT = 1.7  # bytes a cycle of filters that are transformed into a distant last cache and read from there (xeon-avx512.md)
@@ -115,14 +127,24 @@ def takes(workload: Workload, limits: HostLimits, numerics: Numerics) -> str | N
 
 def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig]:
     """All legal configurations."""
-    lanes = limits.lanes(Extents.of(workload).element_bytes)
+    seen = Extents.of(workload)
+    lanes = limits.lanes(seen.element_bytes)
     blocks = [(mr, nv) for mr in range(2, 15) for nv in range(1, 7) if mr * nv >= 8]
-    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), (1, 2, 4, 8), (0,))
+    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), range(1, MOST_PANELS + 1), (0,))
     some = product(TILES, blocks, (4, 8, 16, 32), (0, 1, 2), (1, 2, 4), (1, 2, 4))
     for m, (mr, nv), blocks_of, chunks, panels, vectors in (*every, *some):
+        if panels not in panels_of(seen.columns.constant or 256, nv * lanes):
+            continue
         config = HostWinogradConfig(m, mr, nv, lanes, blocks_of * mr, chunks, panels, vectors * lanes)
         if why_invalid(config, workload, limits) is None:
             yield config
+
+
+def panels_of(filters: int, columns: int) -> tuple[int, ...]:
+    """Panels of so many filters in a unit that are tried: powers of two, all of them, so that units may differ in tiles alone,
+    and as many as make two, three or four equal groups of them."""
+    every = -(-filters // columns)
+    return tuple(sorted({1, 2, 4, 8, *(-(-every // groups) for groups in (1, 2, 3, 4) if every <= MOST_PANELS * groups)}))
 
 
 def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimits) -> str | None:
@@ -171,7 +193,8 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     for every chunk, and take long to write where the last cache is distant."""
     form, places, transformed = layer.form, layer.form.places(config.m), layer.form.products(config.m)
     share = 1.0 if len(form.axes) > 1 else _ONE_AXIS
-    image, result = (share * c for c in COST[max(a.side(config.m) for a in form.axes)])
+    costs = _FEW if limits.vector_registers < 32 else _MANY
+    image, result = (share * c for c in costs.moved[max(a.side(config.m) for a in form.axes)])
     channels, filters, lanes = layer.channels.constant or 256, layer.filters.constant or 256, config.lanes
     tiles = rows / config.m ** len(form.axes) / layer.filling(config.m, rows)
     vectors = ceil(filters / lanes)
@@ -185,9 +208,9 @@ def cycles(config: HostWinogradConfig, layer: Layer, limits: HostLimits, rows: f
     written = parts * bytes_ / _DISTANT if far else 0.0
     multiplied = transformed * tiles * channels * vectors / 2 / block_share(config, limits)
     if config.kc:
-        multiplied += places * tiles * vectors * ceil(channels / config.kc) * _PASS
+        multiplied += places * tiles * vectors * ceil(channels / config.kc) * costs.added
     moved = tiles * transformed * groups * ceil(channels / lanes) * image + tiles * places * vectors * result
-    each = _FILTERS[filter_bytes + config.mc * tile_bytes <= limits.l2]
+    each = costs.near if filter_bytes + config.mc * tile_bytes <= limits.l2 else costs.beyond
     filtered = (chunks if config.kc else parts) * transformed * channels * vectors * each
     return float(max(multiplied, streamed) + moved + filtered + written)
 

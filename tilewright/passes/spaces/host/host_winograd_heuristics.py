@@ -15,6 +15,7 @@ from tilewright.passes.spaces.host.host_winograd import (
     Layer,
     cycles,
     footprints,
+    panels_of,
     why_invalid,
 )
 from tilewright.passes.spaces.host.winograd_form import TILES
@@ -123,7 +124,8 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, threshol
     image = prod(-(-size // m) for size in pixels)
     found = []
     divided = (0, 1, 2, 4, 8) if limits.cores > 1 else (0,)
-    for panels, blocks, parts, vectors in product((1, 2, 4, 8), (4, 3, 2, 1), divided, (4, 2, 1) if some else (0,)):
+    for panels, blocks, parts, vectors in product(panels_of(filters, nv * lanes), (4, 3, 2, 1), divided,
+                                                  (4, 2, 1) if some else (0,)):
         config = HostWinogradConfig(m, mr, nv, lanes, mr, 0, panels, vectors * lanes)
         filter_bytes, tile_bytes = footprints(config, layer)
         near = filter_bytes + mr * tile_bytes <= limits.l2 * 3 // 4
@@ -137,8 +139,20 @@ def _best(m: int, workload: Workload, layer: Layer, limits: HostLimits, threshol
         if why_invalid(config, workload, limits) is None and filter_bytes * thresholds.filter_parts <= limits.l3:
             score = 0.0
             for images in _IMAGES[:1] if some else _IMAGES:
-                units = -(-filters // (panels * config.columns)) * (-(-images * image // (mc * config.chunks)) if parts else 1)
-                busy = units / (-(-units // limits.cores) * limits.cores)
+                units = -(-images * image // (mc * config.chunks)) if parts else 1
+                busy = _busy(filters / (panels * config.columns), units, limits.cores)
                 score += cycles(config, layer, limits, images * prod(pixels)) / images / busy
             found.append((score, mc * tile_bytes * 2 > limits.l2, -panels, config))
     return min(found, key=lambda c: c[:3])[3] if found else None
+
+
+def _busy(groups: float, units: int, cores: int) -> float:
+    """The share of the cores' time in which they work: units of each whole group of filters, then those of the part of one that
+    is left over, which fill up cores that have a unit less."""
+    whole, part = divmod(groups, 1)
+    if not part:
+        whole, part = whole - 1, 1.0
+    rounds, more = divmod(int(whole) * units, cores)
+    beside = (cores - more) * int(1 / part) if more else 0
+    last = rounds + (more > 0) + part * -(-max(0, units - beside) // cores)
+    return (int(whole) + part) * units / (last * cores)

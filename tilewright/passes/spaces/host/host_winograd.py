@@ -24,7 +24,7 @@ MOST_PANELS = 8  # of a unit
 class _Costs(NamedTuple):
     """In cycles. moved: places on a side -> for a place of transforming a vector of image, products, along two axes. near,
     beyond: for a value of a vector of filters, into the second cache, or beyond. added: of loading a vector of sums and storing
-    it again. All by differences of whole kernels' times. Not measured alone: 3 and 5 places, which continue the others, and the
+    it again. By differences of whole kernels' times. Not measured alone: 3 and 5 places, which continue the others, and the
     share along one axis."""
 
     moved: Mapping[int, tuple[float, float]]
@@ -33,8 +33,8 @@ class _Costs(NamedTuple):
     added: float
 
 
-# with 16 registers, which a tile does not fit (zen3-avx2.md), and with 32 (zen5-avx512.md: beyond takes 5 in warm caches and 10
-# in cold ones)
+# with 16 registers, which a tile does not fit (zen3-avx2.md: near and added were chosen by order of kernels alone), and with 32
+# (zen5-avx512.md: beyond takes 5 in warm caches and 10 in cold ones)
 _FEW = _Costs({3: (2.0, 1.5), 4: (2.8, 1.9), 5: (4.4, 2.4), 6: (6.2, 3.0)}, 4.0, 10.0, 3.0)
 _MANY = _Costs({3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}, 3.0, 6.0, 1.5)
 _ONE_AXIS = 0.6

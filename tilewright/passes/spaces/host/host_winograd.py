@@ -33,7 +33,7 @@ class _Costs(NamedTuple):
     added: float
 
 
-# with 16 registers, which a tile does not fit (zen3-avx2.md: near and added were chosen by order of kernels alone), and with 32
+# with 16 registers, which a tile does not fit (zen3-avx2.md: near and added are not measured alone), and with 32
 # (zen5-avx512.md: beyond takes 5 in warm caches and 10 in cold ones)
 _FEW = _Costs({3: (2.0, 1.5), 4: (2.8, 1.9), 5: (4.4, 2.4), 6: (6.2, 3.0)}, 4.0, 10.0, 3.0)
 _MANY = _Costs({3: (1.2, 1.0), 4: (1.6, 1.2), 5: (2.2, 1.6), 6: (2.8, 2.0)}, 3.0, 6.0, 1.5)

@@ -18,7 +18,7 @@ from tilewright.passes.spaces.workload import Kind, Workload
 from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.shape import Expr
 
-MOST_PANELS = 8  # of a unit
+_MOST_PANELS = 8  # of a unit
 
 
 class _Costs(NamedTuple):
@@ -130,7 +130,7 @@ def space(workload: Workload, limits: HostLimits) -> Iterator[HostWinogradConfig
     seen = Extents.of(workload)
     lanes = limits.lanes(seen.element_bytes)
     blocks = [(mr, nv) for mr in range(2, 15) for nv in range(1, 7) if mr * nv >= 8]
-    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), range(1, MOST_PANELS + 1), (0,))
+    every = product(TILES, blocks, (1, 2, 4, 8), (0, 2, 4, 8, 16), range(1, _MOST_PANELS + 1), (0,))
     some = product(TILES, blocks, (4, 8, 16, 32), (0, 1, 2), (1, 2, 4), (1, 2, 4))
     for m, (mr, nv), blocks_of, chunks, panels, vectors in (*every, *some):
         if panels not in panels_of(seen.columns.constant or 256, nv * lanes):
@@ -144,7 +144,7 @@ def panels_of(filters: int, columns: int) -> tuple[int, ...]:
     """Panels of so many filters in a unit that are tried: powers of two, all of them, so that units may differ in tiles alone,
     and as many as make two, three or four equal groups of them."""
     every = -(-filters // columns)
-    return tuple(sorted({1, 2, 4, 8, *(-(-every // groups) for groups in (1, 2, 3, 4) if every <= MOST_PANELS * groups)}))
+    return tuple(sorted({1, 2, 4, 8, *(-(-every // groups) for groups in (1, 2, 3, 4) if every <= _MOST_PANELS * groups)}))
 
 
 def why_invalid(config: HostWinogradConfig, workload: Workload, limits: HostLimits) -> str | None:

@@ -235,6 +235,20 @@ def test_what_asks_other_images_is_not_done_by_images(last: Callable[[ops.Tensor
     assert not any(s.size == 1 for s in planned)
 
 
+@pytest.mark.parametrize(("near", "last", "threads", "least"), [
+    (1 << 20, 1 << 24, 1, 4),  # three of an image's 400 KB do not leave the second cache
+    (1 << 18, 1 << 21, 1, 2),  # one leaves it, but not a quarter of the last one
+    (1 << 18, 1 << 22, 1, 4),
+    (1 << 18, 1 << 22, 2, 2),
+    (1 << 18, 1 << 21, 2, None),  # which two cores share
+    (1 << 18, 1 << 20, 1, None),
+])
+def test_an_image_stays_in_the_second_cache_or_in_part_of_the_last(near: int, last: int, threads: int, least: int | None) -> None:
+    model = outline(Compilation(images(ops.relu), {"B": (1, 64)}, full_target("host"), tw.CompileOptions()))
+    found = strips.strips_of(model.plan, strips.Costs(threads=threads, near=near, last=last))
+    assert [s.least for s in found] == ([] if least is None else [least])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_chains(seed: int) -> None:
     right_at(seed)

@@ -180,7 +180,7 @@ def outline(compilation: Compilation, cut: Cut | None = None) -> OutlinedModel:
         plan = plan_of(module, workloads, donated, on_host, alike, strided=on_host and not ragged and not donated,
                        over=on_host or not ragged)
         if isinstance(limits, HostLimits) and not ragged and not donated:
-            plan = with_strips(plan, Costs(Machine.of(speeds_of(limits)), cut.strips, limits.cores, limits.l2))
+            plan = with_strips(plan, Costs.of(Machine.of(speeds_of(limits)), cut.strips, limits))
         if any(len(launch.calls) > 1 for launch in plan.launches()) and extents:
             plan = with_entries(plan, {workloads[name].key: own for name, own in extents.items()})
             workloads = {str(number): c.workload for number, c in enumerate(plan.calls)}

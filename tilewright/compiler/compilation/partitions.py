@@ -94,7 +94,7 @@ def _by_strips(model: OutlinedModel) -> list[Alternative]:
     machine, limits = Machine.of(speeds_of(model.compilation.limits)), model.compilation.limits
     if model.donated or model.plan.ragged or not isinstance(limits, HostLimits):
         return []
-    ways = {choice: strips_of(model.plan, Costs(machine, choice, limits.cores, limits.l2))
+    ways = {choice: strips_of(model.plan, Costs.of(machine, choice, limits))
             for choice in (model.cut.strips, *StripChoice)}
     seen, found = list[list[Strips]](), list[Alternative]()
     for choice, strips in ways.items():

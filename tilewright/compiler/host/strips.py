@@ -28,6 +28,7 @@ from tilewright.passes.codegen.index import Index
 from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.workload import Kind, Workload, told_once
+from tilewright.runtime.limits import HostLimits
 from tilewright.runtime.program.arena_plan import plan as arena_plan
 from tilewright.runtime.shape import Expr
 
@@ -36,6 +37,7 @@ EACH = 8  # strips that there are for each thread that the machine has, at least
 SHORT = 128  # rows of them, at least, where they have no fewer anyway
 LONGEST = 5  # launches of one strip
 LONGEST_OF_IMAGES = 8
+LAST_PARTS = 4  # of the last cache, of which the cores share one: what the calls read and write lies there too, and others' data
 IMAGE_ROWS = 128  # of every product, at least, beyond which constant columns are read as fast for any number of rows
 IMAGES = tuple(1 << n for n in range(1, 11))  # at which it is predicted of images
 GAIN = 0.002  # share of the time that has to be predicted to be saved
@@ -52,12 +54,22 @@ def least_gain(choice: StripChoice) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """What decides whether there are strips. threads: of the machine; near: bytes of the second cache of a core."""
+    """What decides whether there are strips. threads: of the machine; near: bytes of the second cache of a core; last: of the
+    last one, which all cores have."""
 
     machine: Machine = field(default_factory=Machine)
     choice: StripChoice = StripChoice.PREDICTED
     threads: int = 1
     near: int = 1 << 20
+    last: int = 1 << 24
+
+    @staticmethod
+    def of(machine: Machine, choice: StripChoice, limits: HostLimits) -> Costs:
+        return Costs(machine, choice, limits.cores, limits.l2, limits.l3)
+
+    def level(self, each: int) -> int:
+        """Bytes of the cache that a strip of so many stays in: the second one, or of the last one what a core counts on."""
+        return next((level for level in (self.near, self.last // (LAST_PARTS * self.threads)) if each <= level), 0)
 
 
 _USUAL = Costs()
@@ -148,9 +160,10 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], users: Users, costs:
 
 
 def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: Costs) -> Iterator[Strips]:
-    """The same by images, of launches with convolutions among them. Copies that lie in the second cache gain more than is
-    predicted, so that it is enough if nothing is lost, where what lies between stays in it of one image and not of all; filters
-    take half of it. All else that they read and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
+    """The same by images, of launches with convolutions among them. Copies that lie in a cache gain more than is predicted, so
+    that it is enough if nothing is lost, where what lies between stays in it of one image and not of all; filters take half of
+    the second one. A prediction takes all of the last cache to be a call's own, and is not asked there. All else that they read
+    and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
     calls = [plan.calls[n] for launch in launches for n in launch.calls]
     if not any(call.workload.windows for call in calls):
         return
@@ -169,12 +182,13 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
             return
         local = _local(plan, cuts, users)
         each, places = sum(local.values()), {o.place for n in cuts for o in plan.calls[n].operands}
-        if count == 1 or not 0 < each <= costs.near or any(isinstance(p, Temp) and p not in local for p in places) or \
+        level = costs.level(each)
+        if count == 1 or not 0 < each <= level or any(isinstance(p, Temp) and p not in local for p in places) or \
                 not any(plan.calls[n].workload.windows for n in cuts):
             continue
-        looked_at = [n for n in IMAGES if n <= most and n * each > costs.near]
+        looked_at = [n for n in IMAGES if n <= most and n * each > level]
         widely = replace(costs, choice=StripChoice.WIDELY)
-        least, _ = _pays(plan, cuts, local, 1, looked_at, widely)
+        least = _pays(plan, cuts, local, 1, looked_at, widely)[0] if each <= costs.near else min(looked_at, default=0)
         if least:
             _, gain = _pays(plan, cuts, local, 1, looked_at[-1:], widely)
             yield Strips(tuple(launches[:count]), rows, 1, least, dict(cuts), local, gain)

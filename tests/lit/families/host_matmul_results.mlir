@@ -1,5 +1,6 @@
 // RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=2 nv=2}"},emit-micro-kernel' | filecheck %s
 // RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=2 nv=2 lanes=8}"},emit-micro-kernel' | filecheck %s --check-prefix=HALF
+// RUN: tilewright opt %s --pass 'tile{config="host_matmul{mr=1 nv=2 lanes=8}"},emit-micro-kernel' | filecheck %s --check-prefix=ROW
 
 #a = affine_map<(m, n, k) -> (m, k)>
 #b = affine_map<(m, n, k) -> (n, k)>
@@ -22,5 +23,14 @@ func.func @workload(%x: tensor<?x16xf32> {tw.dims = ["d0", 16], tw.unit = 1}, %w
 // CHECK-COUNT-4: "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
 // CHECK: vector<16xf32>
 
-// HALF: llvm.func internal @kernel_body
+// Half a line a vector: blocks of two rows fetch the line that each has in the next panel of 16 columns, those of the last do not.
+// HALF: arith.addi %{{.+}}, %c16_i64{{.*}} : i64
+// HALF: "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
+// HALF: arith.addi %{{.+}}, %c16_i64{{.*}} : i64
+// HALF: "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
 // HALF-NOT: rw = 1 : i32
+// HALF: llvm.return
+
+// Rows of one come in order.
+// ROW: llvm.func internal @kernel_body
+// ROW-NOT: rw = 1 : i32

@@ -387,14 +387,23 @@ class MatmulEmitter:
 
     def _fetch_results(self, points: Sequence[Loops], columns: Columns) -> None:
         """Stores that follow each other by a few products wait for the lines that they write, which are asked for before these
-        products. Lines that two vectors share come as fast without."""
-        depth = self.plan.view.size(self.plan.view.k).constant
-        if depth is None or depth > FEW_PRODUCTS or self.config.lanes * byte_width(self._element) < LINE:
+        products. Lines that several vectors share would come too late then: whole blocks of the panel before ask for them, by any
+        number of products, unless much is computed behind these."""
+        depth, shared = self.plan.view.size(self.plan.view.k).constant, LINE // (self.config.lanes * byte_width(self._element))
+        ahead = self.config.columns if shared > 1 else 0
+        if (self.plan.heavy or not self._goes_on(points, columns)) if ahead else (depth is None or depth > FEW_PRODUCTS):
             return
         results = PlacedResults(self.kernel, self.plan, self.config.lanes)
         for point in points:
-            for first in columns.first:
-                results.fetch(point, first)
+            for first in columns.first[:: max(1, shared)]:
+                results.fetch(point, first + ahead)
+
+    def _goes_on(self, points: Sequence[Loops], columns: Columns) -> bool:
+        """Is a block a whole one of several rows, of a panel that may not be the last?"""
+        extent, part = self.plan.view.extents[self.plan.column].constant, len(columns.first) < self.config.nv
+        last = part or (columns.masks[-1] is not None and columns.whole is None) or \
+            (extent is not None and extent <= self.config.columns)
+        return len(points) == self.config.mr > 1 and not last
 
     def _store_of(self, columns: Columns, point: Loops, j: int, value: ir.Value) -> None:
         """Vector j of a block's sums at a point; a mask that covers all lanes at run time is not used."""

@@ -162,8 +162,8 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], users: Users, costs:
 def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: Costs) -> Iterator[Strips]:
     """The same by images, of launches with convolutions among them. Copies that lie in a cache gain more than is predicted, so
     that it is enough if nothing is lost, where what lies between stays in it of one image and not of all; filters take half of
-    the second one. A prediction takes all of the last cache to be a call's own, and is not asked there. All else that they read
-    and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
+    the second one, or all of it where an image lies in the last. A prediction takes all of that to be a call's own, and is not
+    asked there. All else that they read and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
     calls = [plan.calls[n] for launch in launches for n in launch.calls]
     if not any(call.workload.windows for call in calls):
         return
@@ -178,12 +178,12 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
         if None in own.values() or any(_rows_of_image(plan.calls[n].workload) < IMAGE_ROWS for n in launch.calls):
             return
         cuts |= {n: cut for n, cut in own.items() if cut is not None}
-        if 2 * sum(sum(_shared(plan.calls[n].workload)) for n in cuts) > costs.near:
-            return
+        filters = sum(sum(_shared(plan.calls[n].workload)) for n in cuts)
         local = _local(plan, cuts, users)
         each, places = sum(local.values()), {o.place for n in cuts for o in plan.calls[n].operands}
         level = costs.level(each)
-        if count == 1 or not 0 < each <= level or any(isinstance(p, Temp) and p not in local for p in places) or \
+        if filters * (2 if level == costs.near else 1) > costs.near or count == 1 or not 0 < each <= level or \
+                any(isinstance(p, Temp) and p not in local for p in places) or \
                 not any(plan.calls[n].workload.windows for n in cuts):
             continue
         looked_at = [n for n in IMAGES if n <= most and n * each > level]

@@ -25,7 +25,8 @@ CONFIGS = ("host_matmul{mr=4 nv=2 lanes=8 prefetch=8 exact-tails=true}", "host_m
            "host_matmul{mr=2 nv=3 lanes=8 mc=4 stream=4}")
 PIECES = ("host_matmul{mr=3 nv=2 lanes=8 mc=6 kc=7 panels=2}",
           "host_matmul{mr=4 nv=2 lanes=8 pack=panel prefetch=4 mc=8 kc=16 panels=3 copy-rows=true}",
-          "host_matmul{mr=4 nv=3 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}")
+          "host_matmul{mr=4 nv=3 lanes=8 pack=panel mc=8 exact-tails=true panels=2 copy-rows=true}",
+          "host_matmul{mr=3 nv=2 lanes=8 pack=panel mc=6 exact-tails=true panels=2 by-rows=true}")
 SIZES = [(1, 1, 1), (1, 47, 5), (2, 48, 16), (3, 49, 1), (5, 16, 17), (7, 33, 31), (8, 97, 3), (9, 15, 40), (17, 50, 19),
          (0, 5, 3), (4, 0, 3), (4, 5, 0)]
 @pytest.mark.sampled(6)

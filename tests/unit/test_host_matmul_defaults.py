@@ -219,6 +219,25 @@ def test_rows_that_pass_a_block_of_columns_once_fetch_the_next_ones(columns: int
     assert str(why_invalid(HostMatmulConfig(8, 1, 16, next_rows=True, copy_rows=True, mc=64), work, far)).startswith("next-rows")
 
 
+@pytest.mark.parametrize("columns", ["M", 512, 4096])
+def test_results_of_few_products_are_written_along_rows_where_they_leave_the_last_cache(columns: Dim) -> None:
+    """By vectors of half a line, from half of that cache on; not those of many products, nor of one panel."""
+    limits = dataclasses.replace(AVX2, l3=1 << 22)
+
+    def chosen(m: int, depth: int = 16, columns: Dim = columns, limits: HostLimits = limits) -> HostMatmulConfig:
+        work = described("M", columns, depth, transposed=True)
+        configs, root = default(work, limits)
+        found = configs[select(root, {"M": m}).kernel]
+        assert why_invalid(found, work, limits) is None
+        return found
+
+    few, many = {"M": (700, 730), 512: (1000, 1030), 4096: (120, 130)}[columns]
+    assert not chosen(few).by_rows and chosen(many).by_rows and chosen(many).panels == 16
+    assert not any((chosen(many, 64).by_rows, chosen(1 << 20, columns=16).by_rows, chosen(many, limits=AVX512).by_rows))
+    refused = why_invalid(dataclasses.replace(chosen(many), kc=8), described("M", columns, 16, transposed=True), limits)
+    assert str(refused).startswith("by-rows")
+
+
 @pytest.mark.parametrize(("limits", "rows"), [(AVX512, 6), (AVX2, 3)])
 def test_a_few_rows_share_transposed_columns_that_exceed_the_first_cache(limits: HostLimits, rows: int) -> None:
     def chosen(m: int, depth: int = 768) -> HostMatmulConfig:

@@ -76,7 +76,7 @@ def _planned(frame: KernelFrame, config: HostMatmulConfig) -> tuple[Plan, Taps |
     possible = _possible(config, plan)
     if plan.tile % possible.columns and possible.columns % plan.tile:
         raise ValueError(f"panels of {plan.tile} columns cannot be read in blocks of {possible.columns}")
-    if possible.stream or possible.side > 1 or taps is not None:
+    if possible.stream or possible.side > 1 or possible.by_rows or taps is not None:
         plan = replace(plan, triangle=None)
     return plan, taps, possible
 

@@ -94,7 +94,8 @@ class MatmulEmitter:
     @property
     def _fills(self) -> bool:
         """Does the first block of rows copy the columns while it reads them?"""
-        return self._copies and self.plan.in_place and (self._spans is None or not self._spans.of_rows)
+        alone = self._spans is None or not self._spans.of_rows
+        return self._copies and self.plan.in_place and alone and not self.config.by_rows
 
     @property
     def _spans(self) -> Spans | None:
@@ -118,20 +119,26 @@ class MatmulEmitter:
         """Elements of what the workspace holds, in order. A transposing copy writes up to `lanes` rows beyond the last."""
         config, plan = self.config, self.plan
         return {
-            "panel": (self._depth + config.lanes) * config.columns if self._copies else Expr.of(0),
+            "panel": self._panel_size * (config.panels if config.by_rows else 1) if self._copies else Expr.of(0),
             "rows": (self._depth + APART) * config.mc if config.copy_rows else Expr.of(0),
             "sums": Expr.of(config.mc * config.panels * config.columns if config.kc or self.taps else 0),
             "block": Expr.of(config.columns * (max(1, config.mc) if config.stream else config.mr if plan.heavy else 0)),
         }
 
-    def _memory(self, area: str, row: Expr | int) -> Memory:
-        """An area of the workspace with rows of so many elements."""
+    @property
+    def _panel_size(self) -> Expr:
+        """Elements of a copied panel."""
+        return (self._depth + self.config.lanes) * self.config.columns
+
+    def _memory(self, area: str, row: Expr | int, first: Index | int = 0) -> Memory:
+        """An area of the workspace with rows of so many elements, from its element `first` on."""
         start = Expr.of(0)
         for name, elements in self._areas().items():
             if name == area:
                 break
             start = start + elements
-        at = self.kernel.offset_pointer(self.workspace, self.kernel.evaluator.emit(start), byte_width(self._element))
+        place = self.kernel.evaluator.emit(start) + first
+        at = self.kernel.offset_pointer(self.workspace, place, byte_width(self._element))
         strides = (self.kernel.evaluator.emit(Expr.of(row)), Index(1))
         element = self._copied if area in ("panel", "rows") else self._element
         return Memory(at, element, strides, strides, self.kernel.index)
@@ -214,17 +221,38 @@ class MatmulEmitter:
         self._panels(Piece(unit, span, rows, sums))
 
     def _panels(self, piece: Piece) -> None:
-        unit = piece.unit
+        unit, width = piece.unit, self.config.columns
         if self.config.panels == 1:
             self._panel(piece, unit.first)
             return
-        width = self.config.columns
         panels = ((unit.extent - unit.first + (width - 1)) // width).min(self.config.panels)
-        loop(0, panels, 1, lambda j: self._panel(piece, unit.first + j * width), index=self.kernel.index)
+
+        def each(body: Callable[[Index, Index], None]) -> None:
+            """body(number of a panel, its first column)"""
+            loop(0, panels, 1, lambda j: body(j, unit.first + j * width), index=self.kernel.index)
+
+        if self.config.by_rows:
+            self._by_rows(piece, each)
+        else:
+            each(lambda _, first: self._panel(piece, first))
+
+    def _by_rows(self, piece: Piece, each: Callable[[Callable[[Index, Index], None]], None]) -> None:
+        """Copies all panels, then multiplies them by one block of rows after the other."""
+        unit, mr, size = piece.unit, self.config.mr, self.kernel.evaluator.emit(self._panel_size)
+
+        def panel(number: Index) -> Memory:
+            return self._memory("panel", self.config.columns, number * size)
+
+        def rows(low: Index) -> None:
+            block = replace(piece, unit=replace(unit, low=low, high=(low + mr).min(unit.high)))
+            each(lambda j, first: self._multiply(block, self.reading(panel(j), piece.span), first))
+
+        each(lambda j, first: self.copying(panel(j), piece.span).copy(unit.loops, first, unit.extent - first, unit.extent))
+        loop(unit.low, unit.high, mr, rows, index=self.kernel.index)
 
     def _panel(self, piece: Piece, first: Index) -> None:
         """The rows of a unit times the columns of the panel from `first` on."""
-        config, lanes = self.config, self.config.lanes
+        config = self.config
         panel = self._memory("panel", config.columns) if self._copies else None
         left, spans = piece.unit.extent - first, self._spans
         if spans is not None and not spans.of_rows and piece.rows is None:
@@ -233,7 +261,11 @@ class MatmulEmitter:
             copy = self.copying(panel, piece.span)
             few = (piece.high - piece.low).lt(config.mr) if self._fills else True
             when(few, lambda: copy.copy(piece.unit.loops, first, left, piece.unit.extent))
-        block = self.reading(panel, piece.span)
+        self._multiply(piece, self.reading(panel, piece.span), first)
+
+    def _multiply(self, piece: Piece, block: Block, first: Index) -> None:
+        """The rows of a piece times the columns of a panel, from `first` on."""
+        config, lanes, left = self.config, self.config.lanes, piece.unit.extent - first
 
         def whole() -> None:
             self._rows(piece, block, first, Index(0), config.nv, None)
@@ -353,7 +385,7 @@ class MatmulEmitter:
         if (spans := self._spans) is not None and spans.of_rows:
             block = replace(block, triangle=(spans, row, row + height))
         if piece.multiplies and piece.sums is None:
-            self._fetch_results(points, columns)
+            self._fetch_results(box.points(unit.loops, row + height, height) if self.config.by_rows else points, columns)
         sums = block.accumulate(points, columns) if piece.multiplies else None
         if piece.sums is not None:
             numbers = [row + i if piece.taken is None else box.number(point) for i, point in enumerate(points)]
@@ -387,11 +419,11 @@ class MatmulEmitter:
 
     def _fetch_results(self, points: Sequence[Loops], columns: Columns) -> None:
         """Stores that follow each other by a few products wait for the lines that they write, which are asked for before these
-        products. Lines that several vectors share would come too late then: whole blocks of the panel before ask for them, by any
-        number of products, unless much is computed behind these."""
+        products. Lines that several vectors share would come too late then: whole blocks of the panel or of the rows before ask
+        for them, by any number of products, unless much is computed behind these."""
         depth, shared = self.plan.view.size(self.plan.view.k).constant, LINE // (self.config.lanes * byte_width(self._element))
-        ahead = self.config.columns if shared > 1 else 0
-        if (self.plan.heavy or not self._goes_on(points, columns)) if ahead else (depth is None or depth > FEW_PRODUCTS):
+        ahead = 0 if shared < 2 or self.config.by_rows else self.config.columns
+        if self.plan.heavy or not self._goes_on(points, columns) if shared > 1 else depth is None or depth > FEW_PRODUCTS:
             return
         results = PlacedResults(self.kernel, self.plan, self.config.lanes)
         for point in points:
@@ -399,11 +431,11 @@ class MatmulEmitter:
                 results.fetch(point, first + ahead)
 
     def _goes_on(self, points: Sequence[Loops], columns: Columns) -> bool:
-        """Is a block a whole one of several rows, of a panel that may not be the last?"""
+        """Is a block a whole one of several rows, of a panel behind which there may be another where panels are outermost?"""
         extent, part = self.plan.view.extents[self.plan.column].constant, len(columns.first) < self.config.nv
         last = part or (columns.masks[-1] is not None and columns.whole is None) or \
             (extent is not None and extent <= self.config.columns)
-        return len(points) == self.config.mr > 1 and not last
+        return len(points) == self.config.mr > 1 and (self.config.by_rows or not last)
 
     def _store_of(self, columns: Columns, point: Loops, j: int, value: ir.Value) -> None:
         """Vector j of a block's sums at a point; a mask that covers all lanes at run time is not used."""

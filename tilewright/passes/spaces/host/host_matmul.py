@@ -51,7 +51,8 @@ class HostMatmulConfig(TileConfig):
     which the hardware does not begin with before it is read. next_rows: each block of rows fetches the next one, a line for each
     value of k, for rows that pass only once. columns_outer: all points of the shared loops meet a group of panels before the next
     group, for columns that data name and neighbours have in common. turned: the rows' one loop lies along the vectors, and every
-    column of all points of the shared loops is a row; for columns that fill no vector.
+    column of all points of the shared loops is a row; for columns that fill no vector. by_rows: the panels of a unit are copied
+    first, and each block of rows meets all of them, so that results are written along rows.
     """
 
     family: ClassVar[str] = "host_matmul"
@@ -77,6 +78,7 @@ class HostMatmulConfig(TileConfig):
     low_tail: bool = shared(False)
     columns_outer: bool = shared(False)
     turned: bool = shared(False)
+    by_rows: bool = shared(False)
 
     @property
     def columns(self) -> int:
@@ -233,6 +235,8 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
         return f"chunk-whole-blocks: {config.mc} rows are no multiple of {config.mr}"
     if (config.kc or config.copy_rows or config.panels > 1) and not config.mc:
         return "pieces-need-chunk: copied rows, sums between pieces of k and several panels are of a chunk of rows, mc"
+    if config.by_rows and (config.pack is not Pack.PANEL or config.kc or config.copy_rows or config.taps or config.tiles):
+        return "by-rows: panels are copied of all of k, and rows read in place"
     if config.by_block and not config.tiles:
         return "blocks-of-tiles: rows are copied block by block for products of tiles"
     if config.taps and not padded_windows(workload):

@@ -20,6 +20,7 @@ from tilewright.passes.spaces.host.host_matmul import (
     why_invalid,
     word_of,
 )
+from tilewright.passes.spaces.host.host_matmul_by_rows import with_rows_outermost
 from tilewright.passes.spaces.host.host_matmul_line import PAGE, WAYS, with_columns_of_a_line
 from tilewright.passes.spaces.host.host_matmul_next_rows import with_next_rows
 from tilewright.passes.spaces.host.host_matmul_reading import Reading
@@ -122,6 +123,7 @@ class _Defaults:
             choice = self._few_columns(*self._of_any_columns(*_tree(extents.rows, cases, otherwise)))
             choice = with_columns_of_a_line(self.workload, self.limits, choice)
             choice = with_next_rows(self.workload, self.limits, choice)
+            choice = with_rows_outermost(self.workload, self.limits, choice)
             return with_turned(self.workload, self.limits, choice, self.at.chunk_rows)
         many = self._tapped(otherwise)
         if self._taps_pay(0):

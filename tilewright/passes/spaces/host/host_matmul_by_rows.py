@@ -13,7 +13,7 @@ from tilewright.passes.spaces.workload import Workload
 from tilewright.runtime.limits import LINE, HostLimits
 from tilewright.runtime.program.dispatch import Node, renumbered, switch
 
-_PANELS = 16  # of a work unit, whose copies lie in the second cache
+_PANELS = 32  # of a work unit, whose copies lie in the second cache
 _SHARE = 2  # of the last cache, from one half on results do not stay in it (zen3-avx2.md)
 
 

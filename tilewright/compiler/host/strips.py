@@ -182,7 +182,7 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
         local = _local(plan, cuts, users)
         each, places = sum(local.values()), {o.place for n in cuts for o in plan.calls[n].operands}
         level = costs.level(each)
-        if filters * (2 if level == costs.near else 1) > costs.near or count == 1 or not 0 < each <= level or \
+        if filters * (2 if each <= costs.near else 1) > costs.near or count == 1 or not 0 < each <= level or \
                 any(isinstance(p, Temp) and p not in local for p in places) or \
                 not any(plan.calls[n].workload.windows for n in cuts):
             continue

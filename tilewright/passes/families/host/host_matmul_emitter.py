@@ -423,7 +423,7 @@ class MatmulEmitter:
         for them, by any number of products, unless much is computed behind these."""
         depth, shared = self.plan.view.size(self.plan.view.k).constant, LINE // (self.config.lanes * byte_width(self._element))
         ahead = 0 if shared < 2 or self.config.by_rows else self.config.columns
-        if self.plan.heavy or not self._goes_on(points, columns) if shared > 1 else depth is None or depth > FEW_PRODUCTS:
+        if (self.plan.heavy or not self._goes_on(points, columns)) if shared > 1 else (depth is None or depth > FEW_PRODUCTS):
             return
         results = PlacedResults(self.kernel, self.plan, self.config.lanes)
         for point in points:

@@ -253,8 +253,9 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     if chunk > limits.l2:
         return f"chunk-fits-l2: rows and sums of a chunk take {chunk} of {limits.l2} bytes"
     depth = config.kc or (tap_depth(workload) if config.taps else extents.depth).constant
-    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * config.columns * factor > limits.l2:
-        return f"panel-fits-l2: {depth} x {config.columns} elements of {factor} bytes exceed {limits.l2} bytes"
+    wide = config.columns * (config.panels if config.by_rows else 1)
+    if config.pack is Pack.PANEL and config.nv > 1 and depth is not None and depth * wide * factor > limits.l2:
+        return f"panel-fits-l2: {depth} x {wide} elements of {factor} bytes exceed {limits.l2} bytes"
     return None
 
 

@@ -24,6 +24,7 @@ from tilewright.compiler.host.plan_steps import Strips
 from tilewright.compiler.tuning.cut_refused import built_with_cuts
 from tilewright.compiler.tuning.dispatch_tables import untuned_tables
 from tilewright.compiler.verification.keep_what_gains import function_of
+from tilewright.passes.codegen.index import Index
 from tilewright.passes.partition.cost import Machine
 from tilewright.passes.partition.strip_choice import StripChoice
 from tilewright.passes.spaces.tile_config import TileConfig
@@ -239,7 +240,8 @@ def test_what_asks_other_images_is_not_done_by_images(last: Callable[[ops.Tensor
     (1 << 20, 1 << 24, 1, 4),  # three of an image's 400 KB do not leave the second cache
     (1 << 18, 1 << 21, 1, 2),  # one leaves it, but not a quarter of the last one
     (1 << 18, 1 << 22, 1, 4),
-    (1 << 18, 1 << 22, 2, 2),
+    (1 << 18, 1 << 22, 2, 4),  # two cores count on as much together
+    (1 << 19, 1 << 24, 2, 4),
     (1 << 18, 1 << 21, 2, None),  # which two cores share
     (1 << 18, 1 << 20, 1, None),
 ])
@@ -247,6 +249,24 @@ def test_an_image_stays_in_the_second_cache_or_in_part_of_the_last(near: int, la
     model = outline(Compilation(images(ops.relu), {"B": (1, 64)}, full_target("host"), tw.CompileOptions()))
     found = strips.strips_of(model.plan, strips.Costs(threads=threads, near=near, last=last))
     assert [s.least for s in found] == ([] if least is None else [least])
+
+
+@pytest.mark.parametrize(("size", "rows", "threads", "evenly"), [
+    (1, 1, 1, True),
+    (1, 1, 2, False),
+    (1, 4, 2, True),
+    (1, 5, 2, False),  # one of two threads would have nothing to do for a third of the time
+    (1, 7, 2, True),
+    (1, 9, 2, True),
+    (1, 17, 16, False),
+    (1, 32, 16, True),
+    (64, 1024, 2, True),  # eight strips for each of them
+    (64, 1023, 2, False),
+    (256, 2048, 2, True),  # of 128 rows
+    (256, 2047, 2, False),
+])
+def test_there_are_strips_where_threads_share_them_evenly(size: int, rows: int, threads: int, evenly: bool) -> None:
+    assert strips.beyond(size, Index(rows), Index(threads)).ge(0) == evenly
 
 
 @pytest.mark.parametrize("seed", range(3))

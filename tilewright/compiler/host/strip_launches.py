@@ -15,7 +15,7 @@ from tilewright.compiler.host.host_steps import Scope
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import Place, PlannedCall, Strips
 from tilewright.compiler.host.run_values import RunValues
-from tilewright.compiler.host.strips import EACH, fewest
+from tilewright.compiler.host.strips import EACH, beyond
 from tilewright.passes.codegen.emit import gep, integer_type, loop
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import ir, llvm, operations
@@ -71,7 +71,8 @@ class StripLaunches:
         """Are there enough rows, by the prediction and for all threads of the machine? A call's threads decide nothing: the bits
         may be others by strips, where a product of few rows goes another way than one of many."""
         threads = self._word(table, CONTEXT)
-        found = fewest(strips.size, Index(threads)).max(strips.least).le(emit_expr(strips.rows, env))
+        rows = emit_expr(strips.rows, env)
+        found = beyond(strips.size, rows, Index(threads)).min(rows - strips.least).ge(0)
         assert not isinstance(found, bool), "how many threads a machine has is known when it runs"
         return found
 

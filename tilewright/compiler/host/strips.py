@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
-from typing import TypeVar
 
 from tilewright.compiler.host.host_plan import HostPlan
 from tilewright.compiler.host.plan_steps import (
@@ -35,6 +34,7 @@ from tilewright.runtime.shape import Expr
 SIZES = (64, 128, 256)  # rows of a strip
 EACH = 8  # strips that there are for each thread that the machine has, at least
 SHORT = 128  # rows of them, at least, where they have no fewer anyway
+LEFT = 8  # parts of the time of images, of which a thread may have nothing to do for one
 LONGEST = 5  # launches of one strip
 LONGEST_OF_IMAGES = 8
 LAST_PARTS = 4  # of the last cache, of which the cores share one: what the calls read and write lies there too, and others' data
@@ -44,7 +44,6 @@ GAIN = 0.002  # share of the time that has to be predicted to be saved
 ROWS = tuple(1 << n for n in range(10, 21))  # at which it is predicted
 Cuts = dict[int, RowCut]  # by number of the call
 Users = dict[Place, set[int]]
-Threads = TypeVar("Threads", int, Index)
 
 
 def least_gain(choice: StripChoice) -> float:
@@ -75,9 +74,12 @@ class Costs:
 _USUAL = Costs()
 
 
-def fewest(size: int, threads: Threads) -> Threads:
-    """Rows in strips of so many that so many threads share evenly enough; one thread need not share images."""
-    return (threads - (size == 1)) * EACH * min(SHORT, size)
+def beyond(size: int, rows: Index, threads: Index) -> Index:
+    """Not below 0 where so many threads share the rows evenly enough in strips of so many: there are EACH for every thread, or of
+    images no thread has nothing to do for more than one part of LEFT."""
+    if size == 1:
+        return rows * LEFT - rows.ceildiv(threads) * threads * (LEFT - 1)
+    return rows - threads * (EACH * min(SHORT, size))
 
 
 def with_strips(plan: HostPlan, costs: Costs = _USUAL) -> HostPlan:
@@ -161,16 +163,17 @@ def _candidates(plan: HostPlan, launches: Sequence[Launch], users: Users, costs:
 
 def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: Costs) -> Iterator[Strips]:
     """The same by images, of launches with convolutions among them. Copies that lie in a cache gain more than is predicted, so
-    that it is enough if nothing is lost, where what lies between stays in it of one image and not of all; filters take half of
-    the second one, or all of it where an image lies in the last. A prediction takes all of that to be a call's own, and is not
-    asked there. All else that they read and write is the caller's: parts of ResNet-50 took 1.00 to 1.04 of the time so."""
+    that it is enough if nothing is lost, where what lies between stays in it of one image and not, in those of all cores, of all
+    images; filters take half of the second one, or all of it where an image lies in the last. A prediction takes all of that to
+    be a call's own, and is not asked there. All else that they read and write is the caller's: parts of ResNet-50 took 1.00 to
+    1.04 of the time so."""
     calls = [plan.calls[n] for launch in launches for n in launch.calls]
     if not any(call.workload.windows for call in calls):
         return
     products = [call for call in calls if call.workload.kind is Kind.CONTRACTION]
     rows = products[0].dims[0] if products and products[0].dims else Expr.of(1)
     most = rows.bounds(plan.bounds)[1]
-    if rows.constant is not None or most < max(IMAGES[0], fewest(1, costs.threads)):
+    if rows.constant is not None or most < max(IMAGES[0], costs.threads):
         return
     cuts: Cuts = {}
     for count, launch in enumerate(launches, 1):
@@ -186,7 +189,7 @@ def _of_images(plan: HostPlan, launches: Sequence[Launch], users: Users, costs: 
                 any(isinstance(p, Temp) and p not in local for p in places) or \
                 not any(plan.calls[n].workload.windows for n in cuts):
             continue
-        looked_at = [n for n in IMAGES if n <= most and n * each > level]
+        looked_at = [n for n in IMAGES if n <= most and n * each > level * costs.threads]
         widely = replace(costs, choice=StripChoice.WIDELY)
         least = _pays(plan, cuts, local, 1, looked_at, widely)[0] if each <= costs.near else min(looked_at, default=0)
         if least:

@@ -320,7 +320,7 @@ def test_result_joined_with_its_transpose_is_refused() -> None:
     (HostMatmulConfig(mc=8, kc=30000), "pieces-of-k"), (HostMatmulConfig(mc=64, kc=512, panels=200), "chunk-fits-l2"),
     (HostMatmulConfig(panels=0), "counts-positive"), (HostMatmulConfig(mc=64, kc=512, panels=8, copy_rows=True), None),
     (HostMatmulConfig(pack=Pack.PANEL), "panel-fits-l2"),
-    (HostMatmulConfig(stream=4), "stream-in-place"), (HostMatmulConfig(mr=1, nv=256, stream=4), "stream-fits-l1"),
+    (HostMatmulConfig(stream=4), "stream-in-place"), (HostMatmulConfig(mr=1, nv=512, stream=4), "stream-fits-l1"),
     (HostMatmulConfig(mr=6, nv=16, stream=4, mc=30), "stream-fits-l1"),
     (HostMatmulConfig(mr=8, nv=8, stream=4, mc=8), "register-budget"),
     (HostMatmulConfig(mr=6, nv=16, stream=4, mc=24), None),
@@ -347,15 +347,15 @@ def test_results_of_few_products_each_are_written_in_wide_pieces() -> None:
     assert (4, 6) not in {(c.mr, c.nv) for c in default(described("M", "N", 16, transposed=True), AVX2)[0]}
 
 
-def test_long_pieces_of_one_row_and_more_streams_where_it_is_cut() -> None:
+def test_whole_rows_of_columns_or_long_pieces_for_one_row_and_more_streams_of_long_ones() -> None:
     """Threads cut it too, but do not change the order of its sums."""
 
     def one(columns: int, depth: int, threads: int = 1) -> HostMatmulConfig:
         configs, root = default(described("M", columns, depth), dataclasses.replace(AVX2, cores=2, threads=threads))
         return configs[select(root, {"M": 1}).kernel]
 
-    found = [one(1024, 1024), one(1024, 1024, 2), one(4096, 512), one(4096, 512, 2), one(1024, 8192)]
-    assert [(c.columns, c.stream) for c in found] == [(1024, 4), (512, 4), (2048, 8), (2048, 8), (1024, 12)]
+    found = [one(1024, 1024), one(1024, 1024, 2), one(4096, 512), one(4096, 512, 2), one(6144, 512), one(1024, 8192)]
+    assert [(c.columns, c.stream) for c in found] == [(1024, 4), (512, 4), (4096, 8), (2048, 8), (3072, 8), (1024, 12)]
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="code for x86-64-v3")

@@ -218,7 +218,7 @@ def why_invalid(config: HostMatmulConfig, workload: Workload, limits: HostLimits
     if config.stream and config.ordered:
         return "stream-in-chains: streaming sums a single row in two chains"
     sums = max(1, config.mc) * config.columns * size
-    if config.stream and sums > limits.l1 // (2 if config.mc else 4):
+    if config.stream and sums > limits.l1 // 2:
         return f"stream-fits-l1: sums of {sums} bytes leave too little of {limits.l1} bytes to the columns"
     budget = _tiles(config, workload, limits) if config.tiles else _registers(config, extents, limits)
     if budget is not None:

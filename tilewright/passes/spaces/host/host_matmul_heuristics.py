@@ -412,10 +412,10 @@ class _Defaults:
 
     def _beside(self, columns: int) -> int:
         """Values of k that one row takes at a time: reads that wait beside each other, more of them where columns come from
-        memory, as many as there are registers for, or are cut into pieces."""
+        memory, as many as there are registers for, or where their sums take more than a quarter of the first cache."""
         if self._beyond(self.limits.l3):
             return 16 if self.limits.vector_registers >= 32 else 12
-        return 8 if self._fitting(1) * self.lanes < columns else 4
+        return 8 if columns * self.extents.element_bytes > self.limits.l1 // 4 else 4
 
     def _beyond(self, cache: int) -> bool:
         """Do the columns exceed a cache?"""
@@ -439,7 +439,7 @@ class _Defaults:
 
     def _fitting(self, rows: int) -> int:
         """Vectors whose sums take no more of the first cache than the rules allow."""
-        return max(1, self.limits.l1 // (2 if rows > 1 else 4) // (rows * self.lanes * self.extents.element_bytes))
+        return max(1, self.limits.l1 // 2 // (rows * self.lanes * self.extents.element_bytes))
 
     def _chunking(self, mr: int, columns: int, near: bool = False) -> dict[str, Any]:
         """Rows of a work unit: as many as leave half of the second-level cache to the panel, a quarter where panels are narrow,

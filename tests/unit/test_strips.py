@@ -217,6 +217,7 @@ def test_images_go_one_by_one_through_what_is_done_to_each(
     cut = tw.compile(images(last), {"B": (1, 64)}, options=options)
     [strip] = planned
     assert strip.size == 1 and strip.local and all(c.each >= 1 for c in strip.cuts.values())
+    assert "by images, which threads share evenly" in str(cut.explain(B=strip.least))
     monkeypatch.setattr(strips, "IMAGES", (1 << 20,))
     whole = tw.compile(images(last), {"B": (1, 64)}, options=options)
     for count in (1, strip.least - 1, strip.least, strip.least + 3):

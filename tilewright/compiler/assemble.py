@@ -63,7 +63,7 @@ def assemble(model: OutlinedModel, tables: Tables, like: Bundle | None = None) -
         emitter = HostProgram(plan, [d.name for d in ingested.dims], tables.tables, table_of, ingested.checks, gpu, arch)
         text = to_llvm_text(emitter.emit())
         arena = str(emitter.arena())
-        strips = tuple(StripSpan(tuple(s.cuts), str(s.rows), s.size, s.least, EACH, round(s.gain, 4))
+        strips = tuple(StripSpan(tuple(s.cuts), str(s.rows), s.size, s.least, EACH if s.size > 1 else 0, round(s.gain, 4))
                        for s in emitter.strips)
     objects = dict.fromkeys(k.object for t in tables.tables for k in t.kernels)
     code = {digest: tables.code[digest] for digest in objects}

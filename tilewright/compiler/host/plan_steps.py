@@ -99,7 +99,7 @@ class Launch:
 @dataclass(frozen=True)
 class Strips:
     """Launches that follow each other and compute rows from rows: from `least` rows on a work unit takes `size` of them or fewer
-    through all, where there are enough for several units for each thread of the machine.
+    through all, where the threads of the machine share these units evenly.
 
     rows: over the dims. cuts: how each call is cut, by its number. local: what lies between calls, a strip of it for each
     thread; bytes of a row. gain: share of the time that is predicted to be saved at `least` rows.

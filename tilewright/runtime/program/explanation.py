@@ -14,7 +14,7 @@ from tilewright.runtime.program.certificate import Expected
 from tilewright.runtime.program.data_branches import how
 from tilewright.runtime.program.dispatch import DispatchTable
 from tilewright.runtime.program.html_table import html_table
-from tilewright.runtime.program.program import Call, Program
+from tilewright.runtime.program.program import Call, Program, StripSpan
 from tilewright.runtime.program.ragged_point import lengths_of, sums_of
 from tilewright.runtime.program.steps import IfStep, LoopStep, all_steps, counters_of, shown, with_counters
 from tilewright.runtime.shape import Expr
@@ -189,7 +189,12 @@ def explain(program: Program, dims: Mapping[str, Any]) -> Explanation:
 
 def _by_strips(program: Program, point: Mapping[str, int]) -> list[str]:
     """Which calls are done by strips of rows at these dims."""
-    return [f"calls {', '.join(map(str, s.calls))} by strips of up to {s.size} rows, {s.each} or more for each thread"
+    def way(s: StripSpan) -> str:
+        if not s.each:
+            return "images, which threads share evenly"
+        return f"strips of up to {s.size} rows, {s.each} or more for each thread"
+
+    return [f"calls {', '.join(map(str, s.calls))} by {way(s)}"
             for s in program.strips if Expr.parse(s.rows).evaluate(point) >= s.least]
 
 

@@ -156,8 +156,8 @@ class Call(msgspec.Struct, frozen=True):
 
 class StripSpan(msgspec.Struct, frozen=True):
     """Calls that a work unit takes a strip of up to `size` rows through, from `least` rows on and with `each` strips or more for
-    each thread of the machine. rows: text of an Expr over the dims. gain: share of the calls' time that is predicted to be saved
-    at `least` rows."""
+    each thread of the machine, 0 for images, which these share evenly. rows: text of an Expr over the dims. gain: share of the
+    calls' time that is predicted to be saved at `least` rows."""
 
     calls: tuple[int, ...]
     rows: str

@@ -267,7 +267,7 @@ def test_an_image_stays_in_the_second_cache_or_in_part_of_the_last(near: int, la
     (256, 2047, 2, False),
 ])
 def test_there_are_strips_where_threads_share_them_evenly(size: int, rows: int, threads: int, evenly: bool) -> None:
-    assert strips.beyond(size, Index(rows), Index(threads)).ge(0) == evenly
+    assert strips.margin(size, Index(rows), Index(threads)).ge(0) == evenly
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -15,7 +15,7 @@ from tilewright.compiler.host.host_steps import Scope
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import Place, PlannedCall, Strips
 from tilewright.compiler.host.run_values import RunValues
-from tilewright.compiler.host.strips import EACH, beyond
+from tilewright.compiler.host.strips import EACH, margin
 from tilewright.passes.codegen.emit import gep, integer_type, loop
 from tilewright.passes.codegen.index import Index, emit_expr
 from tilewright.passes.mlir import ir, llvm, operations
@@ -72,7 +72,7 @@ class StripLaunches:
         may be others by strips, where a product of few rows goes another way than one of many."""
         threads = self._word(table, CONTEXT)
         rows = emit_expr(strips.rows, env)
-        found = beyond(strips.size, rows, Index(threads)).min(rows - strips.least).ge(0)
+        found = margin(strips.size, rows, Index(threads)).min(rows - strips.least).ge(0)
         assert not isinstance(found, bool), "how many threads a machine has is known when it runs"
         return found
 

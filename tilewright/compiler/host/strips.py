@@ -34,7 +34,7 @@ from tilewright.runtime.shape import Expr
 SIZES = (64, 128, 256)  # rows of a strip
 EACH = 8  # strips that there are for each thread that the machine has, at least
 SHORT = 128  # rows of them, at least, where they have no fewer anyway
-LEFT = 8  # parts of the time of images, of which a thread may have nothing to do for one
+IDLE_PARTS = 8  # parts of the time of images, of which a thread may have nothing to do for one
 LONGEST = 5  # launches of one strip
 LONGEST_OF_IMAGES = 8
 LAST_PARTS = 4  # of the last cache, of which the cores share one: what the calls read and write lies there too, and others' data
@@ -74,11 +74,11 @@ class Costs:
 _USUAL = Costs()
 
 
-def beyond(size: int, rows: Index, threads: Index) -> Index:
+def margin(size: int, rows: Index, threads: Index) -> Index:
     """Not below 0 where so many threads share the rows evenly enough in strips of so many: there are EACH for every thread, or of
-    images no thread has nothing to do for more than one part of LEFT."""
+    images no thread has nothing to do for more than one part of IDLE_PARTS."""
     if size == 1:
-        return rows * LEFT - rows.ceildiv(threads) * threads * (LEFT - 1)
+        return rows * IDLE_PARTS - rows.ceildiv(threads) * threads * (IDLE_PARTS - 1)
     return rows - threads * (EACH * min(SHORT, size))
 
 

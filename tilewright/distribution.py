@@ -13,11 +13,13 @@ def import_part(path: str, what: str) -> ModuleType:
         ImportError: it belongs to the compiler, which is not installed.
         DeviceError: in a subinterpreter, or without the interpreter's lock.
     """
+    from tilewright.runtime.collector import collector_paused
     from tilewright.runtime.interpreter import check_interpreter
 
     check_interpreter()
     try:
-        return importlib.import_module(f"tilewright.{path}")
+        with collector_paused():
+            return importlib.import_module(f"tilewright.{path}")
     except ModuleNotFoundError as error:
         if error.name not in ("tilewright.compiler", "tilewright.passes", "tilewright.search"):
             raise

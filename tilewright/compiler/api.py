@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from tilewright.compiler.compilation.compilation import AnyModel, Compilation, f
 from tilewright.compiler.compilation.options import CompileOptions, default_policy
 from tilewright.compiler.frontends.imported import ExampleInputs
 from tilewright.compiler.isolation.isolated import compiled_apart
+from tilewright.runtime.collector import collector_paused
 from tilewright.runtime.float_environment import float_environment
 from tilewright.runtime.host.required_features import check_measurable
 from tilewright.runtime.load.devices import device_for
@@ -102,7 +104,8 @@ def _compile(compilation: Compilation) -> CompiledFunction:
     show_as_asked()
     if options.searches and options.farm is None:
         check_measurable(compilation.target)
-    bundle = compiled_apart(compilation) if options.isolate else bundle_of(compilation)
+    with nullcontext() if options.searches else collector_paused():
+        bundle = compiled_apart(compilation) if options.isolate else bundle_of(compilation)
     _report(bundle.program)
     LOG.debug("compiled in %.2f s", time.perf_counter() - start)
     device = device_for(bundle.program, bundle.code)

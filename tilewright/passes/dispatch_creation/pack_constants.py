@@ -12,6 +12,7 @@ Where the target multiplies words of several values of the last of k, these lie 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -198,18 +199,21 @@ def _hand_over(fn: ir.Operation, main: ir.Operation, sites: list[ir.Operation], 
     outer = list(main.regions[0].blocks[0].arguments)
     argument.set_type(packed)
     unit = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), packed.rank - 1)
-    _annotate(fn, number, {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
-                            PANEL: ir.IntegerAttr.get(unit.type, layout[0])})
+    _annotate(fn, {number: {DIMS: write_dims(list(packed.shape)), UNIT: unit, CONSTANT: ir.UnitAttr.get(),
+                            PANEL: ir.IntegerAttr.get(unit.type, layout[0])}})
     _retype(fn)
     fn.attributes[KEY] = ir.StringAttr.get(key_of(fn))
     copies: dict[int, ir.Value] = {}
+    named: dict[int, dict[str, ir.Attribute]] = {}
+    places = {value: place for place, value in enumerate(outer)}
     for call, source in zip(sites, sources, strict=True):
-        given = outer.index(source)
+        given = places[source]
         if given not in copies:
+            named[len(outer) + len(copies)] = {
+                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims([given, *layout])}
             copies[given] = main.regions[0].blocks[0].add_argument(packed, main.location)
-            _annotate(main, len(outer) + len(copies) - 1, {
-                DIMS: write_dims(list(packed.shape)), CONSTANT: ir.UnitAttr.get(), PACK: write_dims([given, *layout])})
         call.operands[number] = copies[given]
+    _annotate(main, named)
     _retype(main)
 
 
@@ -318,9 +322,11 @@ def _rewrite(root: ir.Operation, layout: _PanelLayout, packed: ir.RankedTensorTy
     holder.erase()
 
 
-def _annotate(fn: ir.Operation, number: int, attributes: dict[str, ir.Attribute]) -> None:
+def _annotate(fn: ir.Operation, attributes: Mapping[int, dict[str, ir.Attribute]]) -> None:
+    """Those of arguments by number; numbers beyond the last one add to them, in order."""
     every = [ir.DictAttr(a) for a in ir.ArrayAttr(fn.attributes["arg_attrs"])]
-    every[number:number + 1] = [ir.DictAttr.get(attributes)]
+    for number, own in attributes.items():
+        every[number:number + 1] = [ir.DictAttr.get(own)]
     fn.attributes["arg_attrs"] = ir.ArrayAttr.get(every)
 
 

@@ -86,10 +86,11 @@ class _Factor:
 
 
 def _rewrite(op: ir.Operation, tensors: Reshaper, apart: bool, constants: Container[ir.Value]) -> None:
-    maps, kinds, extents = maps_of(op), iterator_kinds(op), loop_extents(op, tensors.shapes)
-    a, b = (_factor(op, which, constants) for which in (LHS, RHS))
+    a = _factor(op, LHS, constants)
+    b = None if a is None else _factor(op, RHS, constants)
     if a is None or b is None or a.codes.real != b.codes.real or not is_zero_tensor(inits(op)[0]):
         return
+    maps, kinds, extents = maps_of(op), iterator_kinds(op), loop_extents(op, tensors.shapes)
     depth = product([e for e, kind in zip(extents, kinds, strict=True) if kind == "reduction"]).constant
     if a.codes.real and (depth is None or depth > LONGEST):
         return

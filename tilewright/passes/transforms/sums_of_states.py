@@ -29,14 +29,16 @@ def _sums_states(op: ir.Operation, tensors: Reshaper) -> bool:
         return False
     if any(position(e) is None for m in maps_of(op) for e in m.results):
         return False
-    kept, extents = _kept(op, tensors), loop_extents(op, tensors.shapes)
-    summed = {d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"}
-    count = prod(extents[d].constant or MOST_COLUMNS + 1 for d in summed)
     for value, m in zip(list(op.operands)[:2], maps_of(op), strict=False):
         made = owner(uncast(value))
         running = gated(made)
+        if not isinstance(running, Running) or made is None:
+            continue
+        kept, extents = _kept(op, tensors), loop_extents(op, tensors.shapes)
         at = [position(e) for e in m.results]
-        if isinstance(running, Running) and made is not None and sorted(d for d in at if d is not None) == kept:
+        if sorted(d for d in at if d is not None) == kept:
+            summed = {d for d, kind in enumerate(iterator_kinds(op)) if kind == "reduction"}
+            count = prod(extents[d].constant or MOST_COLUMNS + 1 for d in summed)
             axis = [position(e) for e in maps_of(made)[-1].results].index(running.along)
             return at[axis] not in summed and len(kept) - len(summed) > 1 and count <= MOST_COLUMNS
     return False

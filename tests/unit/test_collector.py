@@ -1,0 +1,80 @@
+"""The pause of Python's cyclic collector."""
+
+import gc
+import os
+import threading
+
+import pytest
+
+from tilewright.runtime.collector import collector_paused
+
+
+@pytest.fixture(autouse=True)
+def collecting():
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def test_it_is_off_within_and_on_after_an_error():
+    with pytest.raises(KeyError), collector_paused(), collector_paused():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_it_comes_back_when_the_last_of_two_threads_is_done():
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with collector_paused():
+            entered.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=hold)
+    with collector_paused():
+        other.start()
+        assert entered.wait(10)
+    assert not gc.isenabled()
+    leave.set()
+    other.join()
+    assert gc.isenabled()
+
+
+def test_one_that_is_off_stays_off():
+    gc.disable()
+    with collector_paused():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_within_a_pause_of_another_thread_collects():
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with collector_paused():
+            entered.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert entered.wait(10)
+    child = os.fork()
+    if not child:
+        os._exit(0 if gc.isenabled() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    leave.set()
+    other.join()
+
+
+def test_a_compile_leaves_it_on():
+    import tilewright as tw
+    from tilewright.compiler import ops
+
+    g = ops.Graph()
+    g.output(ops.relu(g.input("x", ["T", 8])))
+    seen = []
+    tw.compile(g, {"T": tw.Dim(1, 9)}, options=tw.CompileOptions(callback=lambda *a: seen.append(gc.isenabled())))
+    assert seen and not any(seen)
+    assert gc.isenabled()

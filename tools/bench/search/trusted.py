@@ -4,7 +4,9 @@
     python -m tools.bench trusted --json found.jsonl --report
 
 Ten operators that no table of the benches holds are tuned from an empty log. Then the tuned and the untuned model are called in
-turns at 16 sizes, until the 95 % interval of their ratio is below 3 %; where both dispatch to the same kernel nothing is timed.
+turns at 16 sizes, a few turns at each before any has its next ones, until the 95 % interval of their ratio is below 3 %: a core
+is slower for seconds at a time while others use what it shares, and which kernel is faster depends on it. Where both dispatch to
+the same kernel nothing is timed.
 At the held-out shapes of the certificate the dispatched kernel is timed again against each kernel that the certificate measured
 there, until that interval is below 1 %, and the regrets are compared with the intervals that it states. Each run appends a line
 to the file.
@@ -39,13 +41,16 @@ from tilewright.search.database.records import TuningLog
 from tilewright.search.runner.host_runner import HostRunner
 from tools.bench import command
 
-Pair = Callable[[], object]
+Called = Callable[[], object]
 
 SIZES = 16
 TURN = 0.0005  # seconds of a turn at least
 NARROW, CLOSE = 0.03, 0.01  # of a 95 % interval; of a regret's: the largest of several ratios, each with an error, is too large
 FEWEST, MOST = 9, 400  # turns
-LONGEST = 4.0  # seconds of the turns at one size, after which the interval is what it is
+LONGEST = 4.0  # seconds of the turns at a held-out shape, after which the interval is what it is
+PASSES = (9, 60)  # through the sizes, at least and at most
+PASS = 0.5  # seconds from the begin of one to that of the next, at least
+IN_PASS = 10  # turns at a size
 FLOOR = 0.97  # untuned over tuned
 
 
@@ -153,7 +158,7 @@ def run(name: str, seed: int, seconds: float, threads: int) -> Trusted:
         tuned = made(name, tw.CompileOptions(threads=threads, seconds=seconds, seed=seed, policy="ucb", log=path))
         log = TuningLog(path)
         certificate = tuned.program.certificates[0]
-        sizes = [again(plain, tuned, size) for size in spread(graphs()[name][1])]
+        sizes = again(plain, tuned, spread(graphs()[name][1]))
         regrets = measured_again(certificate, tuned.program, log, threads)
     found = (statistics.fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
     return Trusted(
@@ -171,16 +176,29 @@ def spread(within: tuple[int, int]) -> list[int]:
     return sorted({round(low * (high / low) ** (i / (SIZES - 1))) for i in range(SIZES)})
 
 
-def again(plain: tw.CompiledFunction, tuned: tw.CompiledFunction, size: int) -> Again:
-    """The untuned time over the tuned at a size of T."""
-    if kernels(plain.program, size) == kernels(tuned.program, size):
-        return Again(size, 1.0, 0.0, True)
+def again(plain: tw.CompiledFunction, tuned: tw.CompiledFunction, sizes: Sequence[int]) -> list[Again]:
+    """The untuned time over the tuned at sizes of T: the median of the passes, each of which has the median of its turns."""
+    ratios: dict[int, list[float]] = {size: [] for size in sizes if kernels(plain.program, size) != kernels(tuned.program, size)}
+    pairs = {size: (given(plain, size), given(tuned, size)) for size in ratios}
+    for number in range(PASSES[1]):
+        begin = time.perf_counter()
+        left = [size for size, found in ratios.items() if number < PASSES[0] or interval(found) >= NARROW]
+        if not left:
+            break
+        for size in left:
+            ratios[size].append(in_turns(*pairs[size], 0.0, IN_PASS)[0])
+        time.sleep(max(0.0, begin + PASS - time.perf_counter()))
+    return [Again(size, statistics.median(found), interval(found), False) if (found := ratios.get(size)) else
+            Again(size, 1.0, 0.0, True) for size in sizes]
+
+
+def given(model: tw.CompiledFunction, size: int) -> Called:
+    """Calls a model with random inputs of a size, the same for all models."""
     rng = np.random.default_rng(size)
-    given = [rng.random([Expr.parse(str(d)).evaluate({"T": size}) for d in i.dims or ()], np.float32)
-             for i in plain.program.inputs]  # fmt: skip
-    out = plain(*given)
-    ratio, width = in_turns(lambda: plain(*given, out=out), lambda: tuned(*given, out=out))
-    return Again(size, ratio, width, False)
+    inputs = [rng.random([Expr.parse(str(d)).evaluate({"T": size}) for d in i.dims or ()], np.float32)
+              for i in model.program.inputs]  # fmt: skip
+    out = model(*inputs)
+    return lambda: model(*inputs, out=out)
 
 
 def kernels(program: Program, size: int) -> list[tuple[str, int]]:
@@ -194,7 +212,7 @@ def kernels(program: Program, size: int) -> list[tuple[str, int]]:
     return found
 
 
-def in_turns(one: Pair, other: Pair, narrow: float = NARROW) -> tuple[float, float]:
+def in_turns(one: Called, other: Called, narrow: float, most: int = MOST) -> tuple[float, float]:
     """Time of one over the other's: the median of the ratios of turns, and the width of its 95 % interval, which is narrow enough
     or took as long as it may."""
     costs = [warm_up(c, Timing()) for c in (one, other)]
@@ -202,7 +220,7 @@ def in_turns(one: Pair, other: Pair, narrow: float = NARROW) -> tuple[float, flo
     ratios: list[float] = []
     begin = time.perf_counter()
     with HostDevice().awake():
-        while len(ratios) < MOST:
+        while len(ratios) < most:
             first = len(ratios) % 2
             times = {place: time_turn(*calls[place]) for place in (first, 1 - first)}
             ratios.append(times[0] / times[1])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tilewright.compiler.builder.llvm_text import Value
 from tilewright.compiler.host.call_arrays import CallText
 from tilewright.runtime.call.binder import Binder, Site
-from tilewright.runtime.call.python_abi import TYPE
+from tilewright.runtime.call.python_abi import TYPE, WORDS
 from tilewright.runtime.call.shape_counts import COUNTS
-from tilewright.runtime.host.native_call import ENTRY
+from tilewright.runtime.host.native_call import ENTRY, TABLE
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import Expr
 from tilewright.runtime.tensor import DType
@@ -166,6 +166,14 @@ class CallPath(ABC):
     @abstractmethod
     def _results(self) -> None:
         """The extents of the results, and the constants, which stand in front of them."""
+
+    def _constants(self) -> None:
+        """Their addresses, from the table to `tensors`."""
+        if self.program.constants:
+            before = len(WORDS) + len(self.inputs) + len(self.program.outputs)
+            place, size = self.text.at("%tensors", 8 * len(self.inputs)), 8 * len(self.program.constants)
+            words = f"getelementptr (i8, ptr @{TABLE}, i64 {8 * before})"
+            self.text.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {words}, i64 {size}, i1 false)")
 
     @abstractmethod
     def _given(self, out: Value) -> None:

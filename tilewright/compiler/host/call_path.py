@@ -131,9 +131,7 @@ class _FewArrays(CallPath):
             for size, expr in zip(shape, output.spec().dims, strict=True):
                 if expr.constant is None and expr.symbol is None:
                     t.require(t.value(f"icmp sge i64 {size}, 0"))
-        for i, _ in enumerate(self.program.constants):
-            word = t.word(len(self.inputs) + len(outputs) + i, "i64")
-            t.store(word, "i64", "%tensors", 8 * (len(self.inputs) + i))
+        self._constants()
         for i in range(len(outputs)):
             t.store("null", "ptr", "%made", 8 * i)
 

@@ -15,8 +15,7 @@ from tilewright.compiler.host.call_body import CallPath
 from tilewright.compiler.host.call_walks import Row, walks_ir
 from tilewright.runtime.call.binder import Binder
 from tilewright.runtime.call.dlpack import DLPACK_TYPES, SHAPE_AT, TENSOR_BYTES
-from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WORDS, WRITEABLE
-from tilewright.runtime.host.native_call import TABLE
+from tilewright.runtime.call.python_abi import ALIGNED, CONTIGUOUS, LENGTH, TYPE, WRITEABLE
 from tilewright.runtime.program.program import Program
 from tilewright.runtime.shape import Expr
 
@@ -83,12 +82,8 @@ class TablePath(CallPath):
         """Inputs have no gaps."""
 
     def _results(self) -> None:
-        t, constants = self.text, len(self.program.constants)
-        if constants:
-            words = f"getelementptr (i8, ptr @{TABLE}, i64 {8 * (len(WORDS) + self.count)})"
-            place = t.at("%tensors", 8 * len(self.inputs))
-            t.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {words}, i64 {8 * constants}, i1 false)")
-        t.do(f"call void @llvm.memset.p0.i64(ptr %made, i8 0, i64 {8 * len(self.program.outputs)}, i1 false)")
+        self._constants()
+        self.text.do(f"call void @llvm.memset.p0.i64(ptr %made, i8 0, i64 {8 * len(self.program.outputs)}, i1 false)")
 
     def _given(self, out: Value) -> None:
         t, outputs, first = self.text, len(self.program.outputs), len(self.inputs)

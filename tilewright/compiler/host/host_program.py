@@ -25,17 +25,15 @@ from tilewright.compiler.host.joined_parts import Joining, PartJoins
 from tilewright.compiler.host.kernel_workspaces import kernel_workspace
 from tilewright.compiler.host.launch_groups import ALONE
 from tilewright.compiler.host.plan_steps import (
-    CallerMemory,
     Launch,
     Loop,
     PlannedCall,
     Temp,
     all_steps,
     counters_of,
-    positions,
     sites_of,
 )
-from tilewright.compiler.host.run_values import RunValues
+from tilewright.compiler.host.run_values import COMMON, RunValues
 from tilewright.compiler.host.sequence_tables import SequenceTables
 from tilewright.compiler.host.strided_inputs import stride_words
 from tilewright.compiler.host.strip_launches import StripLaunches, can_run, strips_ir
@@ -229,6 +227,7 @@ class HostProgram:
         failed = self._check_sequences(tensors, env, failed)
         slots = self._room([*(len(k.params) for t in self.tables for k in t.kernels), self.table_launches.slots])
         operands = self._room([len(self.plan.calls[number].operands) for number in self.shared])
+        common = self._room([COMMON])
         self.maps = self.table_launches.maps = TensorMaps(table, self.tables)
         if self.sequence_tables:
             self.sequence_tables.record = self._room([self.sequence_tables.record_words])
@@ -245,17 +244,17 @@ class HostProgram:
         words = self._room([len(CONTROL_WORDS) * len(sites)]) if sites else None
 
         def body() -> None:
-            start, steps = emit_expr(self.kept, env), self.plan.steps
-            work = gep(arena, start.value(self.i64), integer_type(8))
+            work = gep(arena, emit_expr(self.kept, env).value(self.i64), integer_type(8))
             self.table_at = gep(arena, emit_expr(self.plan.arena.total, env).value(self.i64), integer_type(8))
             stride = emit_expr(self.workspace, env)
             nothing = llvm.ZeroOp(llvm.PointerType.get()).result
             known = {**env, **stride_words(self.plan.strided, self._element(tensors, self.plan.strides_at), env)}
-            run = RunValues(table, scalars, slots, threads, work, stride, known, operands, dims, nothing)
-            scope = Scope(known, {
-                **{CallerMemory(i): self._word(tensors, i, llvm.PointerType.get()) for i in positions(self.plan.calls, steps)},
-                **{Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
-                   for name, at in self.plan.arena.offsets.items()}})
+            run = RunValues(table, scalars, slots, threads, work, stride, known, operands, common, nothing)
+            for at, value in enumerate(run.in_common(dims, stride.value(self.i64)) if self.shared else ()):
+                llvm.StoreOp(value, self._element(common, at))
+            scope = Scope(known, {Temp(name): gep(arena, emit_expr(at, env).value(self.i64), integer_type(8))
+                                  for name, at in self.plan.arena.offsets.items()},
+                          partial(self._word, tensors, type_=llvm.PointerType.get()))
             found = None
             if words is not None:
                 state = gep(arena, emit_expr(self._before_state, env).value(self.i64), integer_type(8))
@@ -379,9 +378,8 @@ class HostProgram:
         """Call the function of equal calls, with the pointers that this one has to itself."""
         for index in self._pointers_of(number):
             llvm.StoreOp(pointer(index), self._element(run.operands, index))
-        values = [run.table, run.operands, run.scalars, run.slots, run.given, run.work, run.threads, run.stride.value(self.i64),
-                  self._number(number * KERNELS_PER_CALL), run.entry]
-        self._call(f"tw_launch_{self.shared[number]}", values)
+        first = self._number(number * KERNELS_PER_CALL)
+        self._call(f"tw_launch_{self.shared[number]}", [run.common, run.slots, first, run.entry])
 
     def _pointers_of(self, number: int) -> list[int]:
         """Which operands of a call its kernels read by pointer."""
@@ -391,9 +389,11 @@ class HostProgram:
     def _fill_shared(self, fn: ir.Operation, number: int) -> None:
         """The function that launches for the call of this number and for those that are equal to it."""
         block = fn.regions[0].blocks[0]
-        table, operands, scalars, slots, dims, work, threads, stride, first, entry = block.arguments
+        common, slots, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            run = RunValues(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, dims, entry)
+            table, operands, scalars, dims, work = (self._word(common, at, llvm.PointerType.get()) for at in range(5))
+            threads, stride = (self._word(common, at) for at in range(5, COMMON))
+            run = RunValues(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, common, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)
 

@@ -75,8 +75,7 @@ _IN_ENVIRONMENT = {"x86_64": f"""
 
 
 _SHARED = """
-llvm.func internal @tw_launch_{number}(%table: !llvm.ptr, %operands: !llvm.ptr, %scalars: !llvm.ptr, %slots: !llvm.ptr,
-    %dims: !llvm.ptr, %work: !llvm.ptr, %threads: i64, %stride: i64, %first: i64, %entry: !llvm.ptr)
+llvm.func internal @tw_launch_{number}(%common: !llvm.ptr, %slots: !llvm.ptr, %first: i64, %entry: !llvm.ptr)
     attributes {{passthrough = ["noinline"]}} {{
   llvm.return
 }}

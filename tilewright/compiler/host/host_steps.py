@@ -13,6 +13,7 @@ from tilewright.compiler.host.host_inserts import insert_part
 from tilewright.compiler.host.host_sites import SettledLoop, Sites
 from tilewright.compiler.host.host_tensor_maps import call_pointer
 from tilewright.compiler.host.plan_steps import (
+    CallerMemory,
     Condition,
     Copy,
     Current,
@@ -40,14 +41,23 @@ _CYCLE_COUNTER = {"x86_64": "llvm.x86.rdtsc"}
 
 @dataclass(frozen=True)
 class Scope:
-    """What code at one place of the tree may name: the dims, and the pointer to each place."""
+    """What code at one place of the tree may name: the dims, and the pointer to each place. load: emits the load of the pointer
+    to memory of the caller, by its position, where it is asked for: hundreds that are loaded before all launches would lie on the
+    stack, and LLVM takes long to see to it."""
 
     dims: Mapping[str, Index]
     pointers: Mapping[Place, ir.Value]
+    load: Callable[[int], ir.Value] | None = None
+
+    def base(self, place: Place) -> ir.Value:
+        """The address of a place."""
+        if isinstance(place, CallerMemory) and place not in self.pointers and self.load is not None:
+            return self.load(place.position)
+        return self.pointers[place]
 
     def pointer(self, operand: PlacedOperand) -> ir.Value:
         """The address of an operand's first element."""
-        base = self.pointers[operand.place]
+        base = self.base(operand.place)
         if operand.offset == Expr.of(0):
             return base
         return gep(base, emit_expr(operand.offset * operand.dtype.bytes, self.dims).value(integer_type(64)), integer_type(8))
@@ -90,7 +100,7 @@ class StepEmitter:
         if settled is not None:
             self._settle(copy, settled, scope)
             return
-        target, source = scope.pointers[copy.target], scope.pointers[copy.source]
+        target, source = scope.base(copy.target), scope.base(copy.source)
         size = emit_expr(copy.bytes, scope.dims).value(self.i64)
 
         def move() -> None:
@@ -113,7 +123,7 @@ class StepEmitter:
         """Copy the result of a loop on data: now, where it is known where it lies, else on the device."""
         assert self.sites is not None
         words = self.sites.words(loop.site, {
-            "target": scope.pointers[copy.target], "start": loop.start, "second": loop.second,
+            "target": scope.base(copy.target), "start": loop.start, "second": loop.second,
             "bytes": emit_expr(copy.bytes, scope.dims).value(self.i64)})
         plain = replace(self, sites=None)
         when(Index(loop.turns).lt(0), lambda: _nothing(self._control(ControlOp.SETTLE, words)), lambda: plain._copy(copy, scope))
@@ -140,7 +150,7 @@ class StepEmitter:
         """Words that go round: the counters, then for each carried tensor where it lies, where the next one goes, the other
         buffer, then the clock of the last poll."""
         counters = [emit_expr(c.start, scope.dims).value(self.i64) for c in loop.counters]
-        pointers = [p for c in loop.carried for p in (scope.pointer(c.start), *(scope.pointers[b] for b in c.buffers))]
+        pointers = [p for c in loop.carried for p in (scope.pointer(c.start), *(scope.base(b) for b in c.buffers))]
         clock = _CYCLE_COUNTER.get(self.arch) if loop.trips is None else None
         start = [*counters, *pointers, self._now(clock, Index(0).value(self.i64))]
         types = [v.type for v in start]
@@ -153,7 +163,8 @@ class StepEmitter:
             found = dict(scope.pointers)
             for i, c in enumerate(loop.carried):
                 found[Current(c.name)], found[Next(c.name)] = at[3 * i], at[3 * i + 1]
-            return Scope({**scope.dims, **{c.name: Index(w) for c, w in zip(loop.counters, words, strict=True)}}, found)
+            counted = {c.name: Index(w) for c, w in zip(loop.counters, words, strict=True)}
+            return replace(scope, dims={**scope.dims, **counted}, pointers=found)
 
         with ir.InsertionPoint(before):
             values = list(before.arguments)

@@ -252,12 +252,6 @@ def places_beside_calls(steps: Sequence[Step]) -> set[Place]:
     return found
 
 
-def positions(calls: Sequence[PlannedCall], steps: Sequence[Step]) -> list[int]:
-    """Of the caller's memory that is read or written."""
-    used = {o.place for c in calls for o in c.operands} | places_beside_calls(steps)
-    return sorted(p.position for p in used if isinstance(p, CallerMemory))
-
-
 def counters_of(steps: Sequence[Step]) -> Iterator[Counter]:
     """The counters of all loops, those of outer loops first."""
     for step in all_steps(steps):

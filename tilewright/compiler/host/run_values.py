@@ -9,13 +9,16 @@ from tilewright.compiler.host.joined_parts import Joining
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import ir
 
+COMMON = 7  # words of `common`
+
 
 @dataclass(frozen=True)
 class RunValues:
     """Values that all launches of one `tw_run` share. slots: room for a launch's arguments. work: the first thread's workspace,
-    stride: bytes to the next one's. dims: the model's. operands, given: room for the pointers of a call that shares its function,
-    and the model's dims in memory. entry: where a call that is launched with others puts what it needs; null of others. joins: of
-    a call, by its operand, parts that its kernel may join at once."""
+    stride: bytes to the next one's. dims: the model's. operands: room for the pointers of a call that shares its function.
+    common: what all those functions are given, in memory, since hundreds of calls of ten arguments are much work for LLVM.
+    entry: where a call that is launched with others puts what it needs; null of others. joins: of a call, by its operand, parts
+    that its kernel may join at once."""
 
     table: ir.Value
     scalars: ir.Value
@@ -25,6 +28,10 @@ class RunValues:
     stride: Index
     dims: Mapping[str, Index]
     operands: ir.Value
-    given: ir.Value
+    common: ir.Value
     entry: ir.Value
     joins: Mapping[int, Joining] = field(default_factory=dict)
+
+    def in_common(self, dims: ir.Value, stride: ir.Value) -> tuple[ir.Value, ...]:
+        """What is stored in `common`, in order. dims: the model's, in memory; stride: as a value."""
+        return self.table, self.operands, self.scalars, dims, self.work, self.threads, stride

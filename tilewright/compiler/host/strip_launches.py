@@ -79,7 +79,7 @@ class StripLaunches:
     def launch(self, strips: Strips, run: RunValues, scope: Scope, head: ir.Value) -> None:
         """Fill the head and run the loop."""
         words = [run.table, run.scalars, *(run.dims[name].value(self.i64) for name in self.dims),
-                 *(scope.pointers[place] for place in self._outside(strips))]
+                 *(scope.base(place) for place in self._outside(strips))]
         for at, word in enumerate(words):
             llvm.StoreOp(word, self._element(head, at))
         units = self._units(strips, run.dims, run.table)

@@ -369,6 +369,27 @@ def test_reshapes_of_a_group_norm_with_dynamic_images_are_folded() -> None:
     assert_same(text, after, {"H": 3, "W": 5}, {"H": 1, "W": 1})
 
 
+def test_code_around_kernels_keeps_no_pointer_for_later() -> None:
+    """Each is loaded for the call that takes it; and the code of a Python call copies the addresses of constants at once."""
+
+    def bodies(layers: int) -> tuple[str, str]:
+        graph, rng = ops.Graph(), np.random.default_rng(0)
+        x = graph.input("x", ["B", 8])
+        for _ in range(layers):
+            x = ops.matmul(x, graph.constant(rng.random((8, 8), np.float32)))
+        graph.output(x)
+        fn = tw.compile(graph, {"B": (1, 9)}, options={"builder": LocalBuilder(full_target("host"))})
+        texts = fn._bundle.llvm_ir
+        host = texts[fn.program.host_object].partition("@tw_launches(ptr")[2].partition("\n}\n")[0]
+        return host, texts[fn.program.binder_object]
+
+    (_, few), (host, many) = bodies(20), bodies(80)
+    assert abs(many.count("\n") - few.count("\n")) < 30  # when the lock is released differs
+    calls = host.split("call void @tw_launch_0(")
+    assert len(calls) == 81
+    assert all(call.count("load ptr") == 1 for call in calls[1:-1])
+
+
 def test_calls_of_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tells them apart is the memory of their operands; an extent of another name makes another function."""
     monkeypatch.setattr(host_program, "ALONE", 2)

@@ -386,8 +386,7 @@ def test_code_around_kernels_keeps_no_pointer_for_later() -> None:
     (_, few), (host, many) = bodies(20), bodies(80)
     assert abs(many.count("\n") - few.count("\n")) < 30  # when the lock is released differs
     calls = host.split("call void @tw_launch_0(")
-    assert len(calls) == 81
-    assert all(call.count("load ptr") == 1 for call in calls[1:-1])
+    assert [call.count("load ptr") for call in calls[1:-1]] == [1] * 78 + [2]  # the last one's result is the caller's
 
 
 def test_calls_of_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:

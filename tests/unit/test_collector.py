@@ -68,6 +68,22 @@ def test_a_process_forked_within_a_pause_of_another_thread_collects():
     other.join()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_within_a_pause_leaves_it_and_pauses_again():
+    seen = []
+    with collector_paused():
+        child = os.fork()
+        seen.append(gc.isenabled())
+    if not child:
+        seen.append(gc.isenabled())
+        with collector_paused():
+            seen.append(gc.isenabled())
+        seen.append(gc.isenabled())
+        os._exit(0 if seen == [True, True, False, True] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert seen == [False] and gc.isenabled()
+
+
 def test_a_compile_leaves_it_on():
     import tilewright as tw
     from tilewright.compiler import ops

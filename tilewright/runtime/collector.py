@@ -28,7 +28,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _within -= 1
+            _within = max(0, _within - 1)  # 0 already in a process that was forked within
             if not _within and _paused:
                 _paused = False
                 gc.enable()

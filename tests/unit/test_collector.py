@@ -3,6 +3,8 @@
 import gc
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -16,6 +18,23 @@ def collecting():
     gc.enable()
 
 
+@contextmanager
+def paused_by_another_thread() -> Iterator[None]:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with collector_paused():
+            entered.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert entered.wait(10)
+    yield
+    leave.set()
+    other.join()
+
+
 def test_it_is_off_within_and_on_after_an_error():
     with pytest.raises(KeyError), collector_paused(), collector_paused():
         assert not gc.isenabled()
@@ -24,20 +43,10 @@ def test_it_is_off_within_and_on_after_an_error():
 
 
 def test_it_comes_back_when_the_last_of_two_threads_is_done():
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold():
+    with ExitStack() as other:
         with collector_paused():
-            entered.set()
-            leave.wait(10)
-
-    other = threading.Thread(target=hold)
-    with collector_paused():
-        other.start()
-        assert entered.wait(10)
-    assert not gc.isenabled()
-    leave.set()
-    other.join()
+            other.enter_context(paused_by_another_thread())
+        assert not gc.isenabled()
     assert gc.isenabled()
 
 
@@ -50,22 +59,11 @@ def test_one_that_is_off_stays_off():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_forked_within_a_pause_of_another_thread_collects():
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold():
-        with collector_paused():
-            entered.set()
-            leave.wait(10)
-
-    other = threading.Thread(target=hold)
-    other.start()
-    assert entered.wait(10)
-    child = os.fork()
-    if not child:
-        os._exit(0 if gc.isenabled() else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    leave.set()
-    other.join()
+    with paused_by_another_thread():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

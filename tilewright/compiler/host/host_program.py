@@ -33,7 +33,7 @@ from tilewright.compiler.host.plan_steps import (
     counters_of,
     sites_of,
 )
-from tilewright.compiler.host.run_values import COMMON, RunValues
+from tilewright.compiler.host.run_values import ADDRESSES, COMMON, RunValues
 from tilewright.compiler.host.sequence_tables import SequenceTables
 from tilewright.compiler.host.strided_inputs import stride_words
 from tilewright.compiler.host.strip_launches import StripLaunches, can_run, strips_ir
@@ -391,8 +391,8 @@ class HostProgram:
         block = fn.regions[0].blocks[0]
         common, slots, first, entry = block.arguments
         with ir.InsertionPoint(operations(block)[-1]):
-            table, operands, scalars, dims, work = (self._word(common, at, llvm.PointerType.get()) for at in range(5))
-            threads, stride = (self._word(common, at) for at in range(5, COMMON))
+            table, operands, scalars, dims, work = (self._word(common, at, llvm.PointerType.get()) for at in range(ADDRESSES))
+            threads, stride = (self._word(common, at) for at in range(ADDRESSES, COMMON))
             run = RunValues(table, scalars, slots, threads, work, Index(stride), self._environment(dims), operands, common, entry)
             read = {i: self._word(operands, i, llvm.PointerType.get()) for i in self._pointers_of(number)}
             self._launch(number, read.__getitem__, Index(first), run)

@@ -9,7 +9,7 @@ from tilewright.compiler.host.joined_parts import Joining
 from tilewright.passes.codegen.index import Index
 from tilewright.passes.mlir import ir
 
-COMMON = 7  # words of `common`
+ADDRESSES, COMMON = 5, 7  # words of `common`: those that are addresses come first
 
 
 @dataclass(frozen=True)
